@@ -1,0 +1,81 @@
+"""dmkl info: what a store or a run holds."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+
+from dmkl.cli import options
+from dmkl.cli.console import Console, count
+from dmkl.errors import StoreError
+
+
+@click.command()
+@click.argument("path", metavar="STORE|RUN")
+@click.option("--verify", is_flag=True, help="Read every tile of a store and check it against its checksum.")
+@options.output
+def info(path: str, verify: bool, as_json: bool, verbose: int, quiet: bool) -> None:
+    """Say what a kernel store or a run directory holds."""
+    console = Console(as_json=as_json, verbosity=options.verbosity(verbose, quiet))
+    folder = Path(path)
+    if (folder / "config.json").is_file():
+        _run(folder, console)
+    elif (folder / "zarr.json").is_file():
+        _store(folder, verify, console)
+    else:
+        raise StoreError(f"{folder} is neither a kernel store nor a run directory")
+
+
+def _run(folder: Path, console: Console) -> None:
+    from dmkl.experiment import RunDirectory
+    from dmkl.model import load_model
+
+    run = RunDirectory(folder)
+    if not run.scores.exists():
+        console.line("run", str(folder), "unfinished", "go on with the same dmkl train command")
+        console.result({"run": str(folder), "finished": False})
+        return
+    summary = json.loads(run.scores.read_text())
+    model = load_model(run.model)
+    train = summary["train"]
+    console.line(
+        "run",
+        str(folder),
+        train["formulation"],
+        f"gap {train['gap']:.0e}",
+        count(len(model.coef), "support sample"),
+    )
+    for name, value in summary.get("score", {}).get("metrics", {}).items():
+        console.line("score", f"{name.replace('_', ' ')} {value:.3f}")
+    console.result({"run": str(folder), "finished": True, **summary})
+
+
+def _store(folder: Path, verify: bool, console: Console) -> None:
+    from dmkl.store import KernelStore
+
+    store = KernelStore(folder)
+    missing, total = len(store.missing()), store.grid.tiles
+    facts: dict[str, Any] = {
+        "store": str(folder),
+        "kernels": store.bank.recipes(),
+        "n": store.n,
+        "tile": store.grid.tile,
+        "bytes": store.nbytes,
+        "tiles": total,
+        "missing": missing,
+        "data": store.data_hash,
+    }
+    state = "complete" if not missing else f"{missing:,} of {total:,} tiles missing"
+    console.line("store", str(folder), f"n = {store.n:,}", f"{store.nbytes / 1e6:,.0f} MB", state)
+    for kernel in store.bank.kernels:
+        console.line("kernel", kernel.name, f"group {kernel.group}", *kernel.normalise)
+    if verify:
+        store.require_complete()
+        for a, (i, j) in ((a, pair) for a in range(store.s) for pair in store.grid.pairs()):
+            store.read_tile(a, i, j)
+        console.line("verify", f"{count(total, 'tile')} read, every checksum right")
+        facts["verified"] = True
+    console.result(facts)

@@ -1,0 +1,45 @@
+"""What a command was pointed at: a configuration file, a bundled example or a kernel store."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dmkl.config import Config, parse_bytes, parse_config, read_config
+from dmkl.errors import ConfigError
+
+if TYPE_CHECKING:
+    from dmkl.memory import Budget
+    from dmkl.store import KernelStore
+
+
+@dataclass(frozen=True)
+class Source:
+    """A configuration, the store it came from if it did, and a short name for outputs."""
+
+    config: Config
+    store: KernelStore | None
+    name: str
+
+
+def read_source(target: str | None, example: str | None, overrides: dict[str, str]) -> Source:
+    """Exactly one of a path and an example."""
+    from dmkl.experiment import EXAMPLES, stored_config
+    from dmkl.store import KernelStore
+
+    if (target is None) == (example is None):
+        raise ConfigError("name one of a configuration file, a kernel store or --example", "see dmkl train --help")
+    if example is not None:
+        return Source(parse_config(EXAMPLES[example], overrides=overrides), None, example)
+    path = Path(str(target))
+    if path.is_dir():
+        store = KernelStore(path)
+        return Source(stored_config(store, overrides), store, path.stem)
+    return Source(read_config(path, overrides), None, path.stem)
+
+
+def budget(config: Config) -> Budget:
+    from dmkl.memory import Budget
+
+    return Budget(parse_bytes(config.run.memory)) if config.run.memory else Budget.default()

@@ -1,0 +1,93 @@
+"""dmkl train: from a configuration or a store to a model with a certificate."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from dmkl.cli import options
+from dmkl.cli.console import Console, count
+from dmkl.cli.source import budget, read_source
+from dmkl.errors import SolverError
+
+
+@click.command()
+@click.argument("source", required=False, metavar="[CONFIG|STORE]")
+@click.option("-o", "--output", metavar="RUN", help="Run directory (default: runs/NAME).")
+@click.option("--tol", type=float, help="Certified relative gap to reach.")
+@click.option("--oracle", metavar="NAME", help="SVM solver: smo or libsvm.")
+@options.experiment
+@options.run
+@options.output
+def train(
+    source: str | None,
+    output: str | None,
+    example: str | None,
+    settings: tuple[str, ...],
+    as_json: bool,
+    verbose: int,
+    quiet: bool,
+    **named: Any,
+) -> None:
+    """Train on CONFIG (its kernels are built first) or on a STORE, and write a run directory.
+
+    The same command again goes on with a run that was cut short.
+    """
+    from dmkl.experiment import train as train_run
+    from dmkl.runtime import open_runtime
+
+    console = Console(as_json=as_json, verbosity=options.verbosity(verbose, quiet))
+    given = read_source(source, example, options.overrides(settings, **named))
+    out = Path(output or Path("runs", given.name))
+    run = given.config.run
+    with console.progress(), open_runtime(run.cluster, workers=run.workers) as runtime:
+        trained = train_run(
+            given.config,
+            out,
+            runtime,
+            budget(given.config),
+            store=given.store,
+            observer=console.observe,
+            say=lambda stage, facts: console.line(stage, *WORDS[stage](facts), seconds=facts.get("seconds")),
+        )
+    console.result({**trained.summary, "run": str(trained.run.path)})
+    facts = trained.summary["train"]
+    if not facts["converged"]:
+        raise SolverError(
+            f"the gap is {facts['gap']:.1e} after {facts['rounds']} rounds, {given.config.solve.tol:g} was asked for",
+            f"the model in {out} is the best found",
+        )
+
+
+def _kernels(facts: dict[str, Any]) -> list[str]:
+    size = f"{facts['bytes'] / 1e6:,.0f} MB"
+    return [str(facts["kernels"]), count(facts["views"], "view"), f"n = {facts['n']:,}", size]
+
+
+def _train(facts: dict[str, Any]) -> list[str]:
+    proof = "proved" if facts["converged"] else "NOT proved to the tolerance"
+    return [
+        facts["formulation"],
+        count(facts["classes"], "class"),
+        count(facts["passes"], "pass"),
+        count(facts["svm_calls"], "SVM call"),
+        f"gap {facts['gap']:.0e} ({proof})",
+    ]
+
+
+def _score(facts: dict[str, Any]) -> list[str]:
+    name, value = next(iter(facts["metrics"].items()))
+    words = [f"{name.replace('_', ' ')} {value:.3f}"]
+    if "best_single" in facts:
+        best = facts["best_single"]
+        words.append(f"best single kernel {best['metrics'][name]:.3f} ({best['kernel']})")
+    return words
+
+
+def _report(facts: dict[str, Any]) -> list[str]:
+    return [facts["path"]]
+
+
+WORDS = {"kernels": _kernels, "train": _train, "score": _score, "report": _report}

@@ -1,0 +1,23 @@
+"""From files to checked values: labels, named views, data sets, and their training and test rows."""
+
+from dmkl.data.dataset import Dataset, View, make_view
+from dmkl.data.examples import EXAMPLES
+from dmkl.data.labels import Labels, encode_like, make_labels
+from dmkl.data.load import load_dataset, load_split, read_source, split
+from dmkl.data.readers import READERS, read_arrays
+
+__all__ = [
+    "EXAMPLES",
+    "READERS",
+    "Dataset",
+    "Labels",
+    "View",
+    "encode_like",
+    "load_dataset",
+    "load_split",
+    "make_labels",
+    "make_view",
+    "read_arrays",
+    "read_source",
+    "split",
+]

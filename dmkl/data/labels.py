@@ -1,0 +1,189 @@
+"""Labels of any kind a user brings, encoded once: class codes, an indicator matrix or a real target."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from dmkl.errors import ConfigError, DataError, did_you_mean
+
+TASKS = ("auto", "binary", "multiclass", "multilabel", "regression")
+
+
+@dataclass(frozen=True, eq=False)
+class Labels:
+    """One label a sample: codes (n,) int64, an indicator (n, L) uint8, or targets (n,) float64."""
+
+    task: str  # binary | multiclass | multilabel | regression
+    values: NDArray[Any]
+    classes: tuple[str, ...]  # names in the order of the codes or columns; () for regression
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def take(self, indices: ArrayLike) -> Labels:
+        """The labels of some samples; the classes stay those of the whole."""
+        return Labels(self.task, self.values[as_index(indices)], self.classes)
+
+    def signs(self) -> NDArray[np.float64]:
+        """(n, m) signs of one-against-rest: +1 in the class, -1 outside; binary has only its second class."""
+        if self.task == "regression":
+            raise DataError("real-valued labels have no classes to tell apart", "use a regression formulation")
+        if self.task == "multilabel":
+            inside = self.values != 0
+        elif self.task == "binary":
+            inside = self.values[:, None] == 1
+        else:
+            inside = self.values[:, None] == np.arange(len(self.classes))
+        return np.where(inside, 1.0, -1.0)
+
+
+def as_index(rows: ArrayLike) -> NDArray[np.intp]:
+    """Row numbers from row numbers or a mask."""
+    index = np.asarray(rows)
+    if index.dtype.kind == "b":
+        return np.flatnonzero(index)
+    return index.astype(np.intp, casting="same_kind" if index.size else "unsafe")  # an empty list has no type
+
+
+def make_labels(raw: object, task: str = "auto") -> Labels:
+    """Encode labels and learn their classes, in sorted order.
+
+    Under `auto` a matrix is multilabel; text, truth values and whole numbers are classes, as are any two
+    distinct numbers; other numbers are regression targets.
+    """
+    if task not in TASKS:
+        raise ConfigError(f"unknown task '{task}'", did_you_mean(task, list(TASKS)))
+    values = _as_array(raw)
+    if values.ndim == 2 and values.shape[1] == 1 and task != "multilabel":
+        values = values[:, 0]
+    if values.ndim == 2:
+        return _learn_indicator(values, task)
+    if task == "multilabel":
+        raise DataError("task multilabel needs a matrix of 0/1, one column a label", "the labels have one column")
+    if task == "regression" or (task == "auto" and _is_continuous(values)):
+        return Labels("regression", _as_targets(values), ())
+    return _learn_classes(values, task)
+
+
+def encode_like(raw: object, labels: Labels) -> Labels:
+    """Encode evaluation labels with the classes of `labels`; not all of them need occur."""
+    values = _as_array(raw)
+    if labels.task == "multilabel":
+        indicator = _as_indicator(values[:, None] if values.ndim == 1 else values)
+        if indicator.shape[1] != len(labels.classes):
+            raise DataError(
+                f"labels have {indicator.shape[1]} columns where {len(labels.classes)} were learnt",
+                "give the same label columns as in training",
+            )
+        return Labels(labels.task, indicator, labels.classes)
+    if values.ndim == 2 and values.shape[1] == 1:
+        values = values[:, 0]
+    if values.ndim == 2:
+        raise DataError(f"expected one label a sample, found a matrix of shape {values.shape}")
+    if labels.task == "regression":
+        return Labels(labels.task, _as_targets(values), ())
+    names, inverse = _named(values)
+    codes = {name: code for code, name in enumerate(labels.classes)}
+    for name in names:
+        if name not in codes:
+            raise DataError(f"class '{name}' was not learnt", did_you_mean(name, list(labels.classes)[:50]))
+    return Labels(labels.task, np.array([codes[name] for name in names], dtype=np.int64)[inverse], labels.classes)
+
+
+def _learn_classes(values: NDArray[Any], task: str) -> Labels:
+    names, inverse = _named(values)
+    if len(names) < 2:
+        raise DataError(f"the labels hold one class only ('{names[0]}')", "at least two are needed")
+    if task == "binary" and len(names) > 2:
+        raise DataError(f"task binary, but the labels hold {len(names)} classes", "set task = 'multiclass'")
+    if task == "auto":
+        task = "binary" if len(names) == 2 else "multiclass"
+    return Labels(task, inverse.astype(np.int64), tuple(names))
+
+
+def _learn_indicator(values: NDArray[Any], task: str) -> Labels:
+    if task not in ("auto", "multilabel"):
+        raise DataError(f"task {task} needs one label a sample, not a matrix of shape {values.shape}")
+    indicator = _as_indicator(values)
+    positives = indicator.sum(axis=0, dtype=np.int64)
+    for column in np.flatnonzero((positives == 0) | (positives == len(indicator))):
+        side = "all-negative" if positives[column] == 0 else "all-positive"
+        raise DataError(f"label column {column} is {side}: it has one class only", "leave this column out")
+    return Labels("multilabel", indicator, tuple(str(column) for column in range(indicator.shape[1])))
+
+
+def _as_array(raw: object) -> NDArray[Any]:
+    """A filled 1-D or 2-D array of finite numbers, truth values or text."""
+    if hasattr(raw, "toarray"):  # scipy.sparse indicator matrices
+        raw = raw.toarray()
+    try:
+        values = np.asarray(raw)
+    except ValueError:
+        raise DataError("the labels are ragged: rows of different length", "give a 0/1 matrix") from None
+    if values.ndim not in (1, 2):
+        raise DataError(f"labels should be a vector or a matrix, not of shape {values.shape}")
+    if values.size == 0:
+        raise DataError("the labels are empty", "at least two samples are needed")
+    if values.dtype.kind == "O" and all(isinstance(item, str) for item in values.flat):
+        values = values.astype(np.str_)
+    if values.dtype.kind == "S":
+        values = np.char.decode(values, "utf-8")
+    if values.dtype.kind == "T":  # numpy's own variable-length text
+        values = np.array(values.tolist(), dtype=np.str_)
+    if values.dtype.kind not in "biufU":
+        raise DataError(
+            f"labels of type {values.dtype} are neither numbers nor text",
+            "fill missing labels and convert the others to one type",
+        )
+    _refuse_missing(values)
+    return values
+
+
+def _refuse_missing(values: NDArray[Any]) -> None:
+    missing = values == "" if values.dtype.kind == "U" else ~np.isfinite(values)
+    if missing.any():
+        first = np.argwhere(missing)[0]
+        what = "an empty text" if values.dtype.kind == "U" else str(values[tuple(first)])
+        raise DataError(f"the label of row {first[0]} is {what}", "leave out samples without a label")
+
+
+def _is_continuous(values: NDArray[Any]) -> bool:
+    """Whether numbers are measurements and not names of classes: neither whole nor just two."""
+    if values.dtype.kind != "f" or bool((values == np.rint(values)).all()):
+        return False
+    return len(np.unique(values)) != 2
+
+
+def _as_targets(values: NDArray[Any]) -> NDArray[np.float64]:
+    if values.dtype.kind == "U":
+        raise DataError("regression needs numbers, but the labels are text", "set task = 'auto' for classes")
+    return values.astype(np.float64)
+
+
+def _as_indicator(values: NDArray[Any]) -> NDArray[np.uint8]:
+    if values.dtype.kind == "U":
+        raise DataError("a matrix of labels should hold 0/1 or -1/+1, not text")
+    negative = 0 if bool((values >= 0).all()) else -1
+    stray = (values != 1) & (values != negative)
+    if stray.any():
+        row, column = np.argwhere(stray)[0]
+        found = f"row {row}, column {column} is {values[row, column]}"
+        raise DataError(f"a matrix of labels should hold 0/1 or -1/+1, but {found}")
+    return np.asarray(values == 1, dtype=np.uint8)
+
+
+def _named(values: NDArray[Any]) -> tuple[list[str], NDArray[np.intp]]:
+    """The names of the distinct values in sorted order, and each sample's place among them."""
+    distinct, inverse = np.unique(values, return_inverse=True)
+    return [_name(value) for value in distinct], inverse
+
+
+def _name(value: Any) -> str:
+    # 3.0 and 3 are one class: files of different formats write the same labels differently
+    if isinstance(value, np.floating) and value.is_integer():
+        return str(int(value))
+    return str(value)

@@ -1,0 +1,40 @@
+"""What the readers share."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+
+from dmkl.data.dataset import Block
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
+
+Arrays: TypeAlias = "dict[str, Block]"
+
+
+def one_line(error: Exception) -> str:
+    """The first line of an error's message, or its class when it has none."""
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__
+
+
+def as_csr(matrix: Any) -> csr_array:
+    """Any two-dimensional scipy matrix or array as a checked `csr_array`."""
+    from scipy.sparse import csr_array
+
+    csr = csr_array(matrix)
+    csr.check_format(full_check=True)  # foreign indices may point outside the matrix
+    return csr
+
+
+def csr_from_parts(data: Any, indices: Any, indptr: Any, shape: Any) -> csr_array:
+    """A `csr_array` of its four parts as written to a file."""
+    from scipy.sparse import csr_array
+
+    if data.dtype == np.float16:  # scipy computes with single precision or more
+        data = data.astype(np.float32)
+    csr = csr_array((data, indices, indptr), shape=tuple(int(side) for side in shape))
+    csr.check_format(full_check=True)
+    return csr

@@ -1,0 +1,99 @@
+"""Tables as text: `.csv` and `.tsv` with a header line, one array a column."""
+
+from __future__ import annotations
+
+import csv
+import warnings
+from pathlib import Path
+from typing import Any, TextIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dmkl.data.readers.common import Arrays
+from dmkl.errors import DataError
+
+
+def read_csv(path: Path) -> Arrays:
+    """Columns of a table separated by commas."""
+    return _read(path, ",")
+
+
+def read_tsv(path: Path) -> Arrays:
+    """Columns of a table separated by tabulators."""
+    return _read(path, "\t")
+
+
+def _read(path: Path, delimiter: str) -> Arrays:
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        header = _header(path, file, delimiter)
+        table = _numbers(file, len(header), delimiter)
+        if table is not None:
+            return {name: table[:, column] for column, name in enumerate(header)}
+        file.seek(0)
+        rows = _rows(path, file, header, delimiter)
+    return {name: _column([row[place] for row in rows]) for place, name in enumerate(header)}
+
+
+def _header(path: Path, file: TextIO, delimiter: str) -> list[str]:
+    header = [cell.strip() for cell in next(csv.reader(file, delimiter=delimiter), [])]
+    if not any(header):
+        raise DataError(f"{path} has no header line", "name the columns in its first line")
+    if all(_is_number(cell) for cell in header):
+        raise DataError(f"{path} has no header line: its first line holds numbers", "name the columns there")
+    if "" in header:
+        raise DataError(f"{path}: column {header.index('') + 1} has no name in the header line", "name it")
+    twice = next((name for name in header if header.count(name) > 1), None)
+    if twice is not None:
+        raise DataError(f"{path} has two columns named '{twice}'", "rename one of them")
+    if len(header) == 1 and ";" in header[0]:
+        raise DataError(f"{path} seems to be separated by semicolons", "separate its columns by commas")
+    return header
+
+
+def _numbers(file: TextIO, columns: int, delimiter: str) -> NDArray[np.float64] | None:
+    """A purely numeric table at the speed of numpy; None when it is anything else or damaged."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # "no data" is refused below, with the file's name
+            table = np.loadtxt(file, delimiter=delimiter, comments=None, quotechar='"', ndmin=2)
+    except ValueError:
+        return None
+    return table if table.shape[0] and table.shape[1] == columns else None
+
+
+def _rows(path: Path, file: TextIO, header: list[str], delimiter: str) -> list[list[str]]:
+    """All rows as text, whole and without empty cells; rows count from 1 below the header."""
+    reader = csv.reader(file, delimiter=delimiter, strict=True)
+    next(reader)
+    rows: list[list[str]] = []
+    for row in reader:
+        if not row:  # blank lines, mostly at the end
+            continue
+        where = f"{path}: row {len(rows) + 1} (line {reader.line_num})"
+        if len(row) != len(header):
+            raise DataError(f"{where} has {len(row)} cells, the header {len(header)}", "complete the row")
+        cells = [cell.strip() for cell in row]
+        if "" in cells:
+            raise DataError(
+                f"{where} has an empty cell in column '{header[cells.index('')]}'", "fill it or drop the row"
+            )
+        rows.append(cells)
+    if not rows:
+        raise DataError(f"{path} has a header line but no rows", "write or download it again")
+    return rows
+
+
+def _column(cells: list[str]) -> NDArray[Any]:
+    """Numbers if all cells are, else text."""
+    if all(_is_number(cell) for cell in cells):
+        return np.array([float(cell) for cell in cells], dtype=np.float64)
+    return np.array(cells, dtype=np.str_)
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return "_" not in cell  # Python reads 1_2 as 12; in a table it is a name

@@ -1,0 +1,43 @@
+"""What happens, as values. The library emits events and never prints; progress bars and logs are observers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Progress:
+    """`done` of `total` units of a stage ('tiles', 'pass', 'classes') are finished."""
+
+    stage: str
+    done: int
+    total: int
+
+
+@dataclass(frozen=True)
+class RoundDone:
+    """One round of the outer loop: counters so far and the worst certified gap over the classes."""
+
+    round: int
+    passes: int
+    svm_calls: int
+    finished: int
+    classes: int
+    gap: float
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Note:
+    """Something a person would want to know that is neither progress nor an error."""
+
+    text: str
+
+
+Event = Progress | RoundDone | Note
+Observer = Callable[[Event], None]
+
+
+def ignore(event: Event) -> None:
+    """The observer of those who do not watch."""

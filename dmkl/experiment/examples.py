@@ -1,0 +1,18 @@
+"""Configurations of the bundled examples."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dmkl.registry import Registry
+
+EXAMPLES: Registry[dict[str, Any]] = Registry("example")
+EXAMPLES.register(
+    "digits",
+    {
+        "data": {"example": "digits", "test": 0.3},
+        "kernels": [{"kernel": "rbf", "width": ["0.5 median", "1 median", "2 median"]}],
+        "formulation": {"name": "uniform", "C": 10.0},
+        "solve": {"tol": 1e-3, "baselines": True},
+    },
+)

@@ -1,0 +1,93 @@
+"""From a configuration to training data, a bank of kernels and a finished store."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dmkl.config import Config, parse_config
+from dmkl.data import Dataset, load_split
+from dmkl.errors import DataError
+from dmkl.events import Observer
+from dmkl.kernels import Bank, plan_bank
+from dmkl.runtime import Runtime
+from dmkl.store import KernelStore, build_store, projected_bytes
+from dmkl.tiling import Grid
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """Training samples with their fitted bank, and the samples held out."""
+
+    train: Dataset
+    test: Dataset | None
+    bank: Bank
+
+
+@dataclass(frozen=True)
+class Projection:
+    """What a store will be, known before anything is computed."""
+
+    kernels: int
+    views: int
+    n: int
+    tiles: int
+    tile: int
+    nbytes: int
+    groups: int
+    classes: int
+
+    def to_dict(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+
+def prepare(config: Config) -> Prepared:
+    """Read and check the data, fit the kernels; nothing is written."""
+    train, test = load_split(config.data, config.views, config.solve.seed)
+    return Prepared(train, test, plan_bank(config.kernels, train))
+
+
+def project(prepared: Prepared, config: Config) -> Projection:
+    grid = Grid.cut(prepared.train.n, config.run.tile)
+    return Projection(
+        kernels=len(prepared.bank),
+        views=len({kernel.view for kernel in prepared.bank.kernels}),
+        n=grid.n,
+        tiles=grid.tiles,
+        tile=grid.tile,
+        nbytes=projected_bytes(grid, len(prepared.bank)),
+        groups=int(prepared.bank.groups.max()) + 1,
+        classes=len(prepared.train.labels.classes) if prepared.train.labels else 0,
+    )
+
+
+def build(prepared: Prepared, config: Config, path: Path, runtime: Runtime, observer: Observer) -> KernelStore:
+    """Build the store at `path`, or finish the one that is there."""
+    return build_store(
+        path,
+        prepared.bank,
+        prepared.train,
+        runtime,
+        largest_tile=config.run.tile,
+        config=config.to_dict(),
+        observer=observer,
+    )
+
+
+def stored_config(store: KernelStore, overrides: dict[str, str]) -> Config:
+    """The configuration a store was built with; what it was built from can't be overridden any more."""
+    fixed = [key for key in overrides if key.split(".")[0] in ("data", "views", "kernels")]
+    if fixed:
+        raise DataError(f"{store.path} is built: {fixed[0]} can't be changed", "train from the configuration file")
+    return parse_config(store.config, overrides=overrides)
+
+
+def held_out(config: Config, store: KernelStore) -> Dataset | None:
+    """The test samples of the data a store was built from, if the data are still there and still the same."""
+    try:
+        train, test = load_split(config.data, config.views, config.solve.seed)
+    except DataError:
+        return None
+    return test if train.fingerprint() == store.data_hash else None

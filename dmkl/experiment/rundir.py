@@ -1,0 +1,120 @@
+"""A run directory: everything one training run leaves behind.
+
+config.json       the resolved configuration          checkpoint    the solver's state, until the run is finished
+manifest.json     versions, machine, hashes, command  model.zarr.zip, scores.json, report.html
+events.jsonl      one line an event, as it happens    kernels.zarr  the kernel store, unless it is kept elsewhere
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import platform
+import sys
+import time
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from dmkl.config import Config
+from dmkl.errors import OutputError
+from dmkl.events import Event, Progress
+from dmkl.files import make_folder, write_json, writing
+from dmkl.memory import cores
+
+PACKAGES = (
+    "dmkl",
+    "dask",
+    "distributed",
+    "numpy",
+    "scipy",
+    "zarr",
+    "libsvm-official",
+    "numba",
+    "scikit-learn",
+)
+SAME = ("data", "views", "kernels", "formulation")  # sections that make a run what it is
+
+
+class RunDirectory:
+    """Claims a folder for one run: a new one, or the same one that was cut short."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.store = path / "kernels.zarr"
+        self.checkpoint = path / "checkpoint"
+        self.model = path / "model.zarr.zip"
+        self.scores = path / "scores.json"
+        self.report = path / "report.html"
+        self._events = path / "events.jsonl"
+        self._config = path / "config.json"
+
+    def claim(self, config: Config) -> bool:
+        """Take the folder; True when an unfinished run of the same configuration goes on."""
+        resumed = self.check(config)
+        if not resumed:
+            make_folder(self.path)
+            write_json(self._config, config.to_dict())
+        return resumed
+
+    def check(self, config: Config) -> bool:
+        """What `claim` would answer, touching nothing."""
+        if not self.path.exists() or (self.path.is_dir() and not any(self.path.iterdir())):
+            return False
+        if not self._config.is_file():
+            raise OutputError(f"{self.path} exists and is not a dmkl run", "choose another -o")
+        if self.scores.exists():
+            raise OutputError(f"{self.path} holds a finished run", "choose another -o or remove it")
+        try:
+            before = json.loads(self._config.read_text())
+        except ValueError as error:
+            raise OutputError(f"{self._config} is damaged ({error})", "remove the run directory") from error
+        now = json.loads(json.dumps(config.to_dict()))
+        for section in SAME:
+            if before.get(section) != now[section]:
+                raise OutputError(
+                    f"{self.path} holds an unfinished run with another [{section}]",
+                    "choose another -o or remove it",
+                )
+        return True
+
+    def write_manifest(self, **facts: Any) -> None:
+        """What it would take to do this again."""
+        write_json(
+            self.path / "manifest.json",
+            {
+                "command": sys.argv,
+                "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+                "host": platform.node(),
+                "platform": platform.platform(),
+                "python": platform.python_version(),
+                "cores": cores(),
+                "versions": {name: version(name) for name in PACKAGES},
+                **facts,
+            },
+        )
+
+    def log(self, event: Event) -> None:
+        """An observer that appends events; progress ticks are left to the progress bar."""
+        if isinstance(event, Progress):
+            return
+        facts = dataclasses.asdict(event)
+        line = {"time": round(time.time(), 3), "event": type(event).__name__, **facts}
+        with writing(self._events), self._events.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(finite(line)) + "\n")
+
+    def finish(self, scores: dict[str, Any]) -> None:
+        """Mark the run as finished; its checkpoint is no longer needed."""
+        write_json(self.scores, finite(scores))
+        for path in (self.checkpoint, self.checkpoint.with_name(self.checkpoint.name + ".previous")):
+            path.unlink(missing_ok=True)
+
+
+def finite(value: Any) -> Any:
+    """The same value without infinities, which JSON lacks."""
+    if isinstance(value, dict):
+        return {key: finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

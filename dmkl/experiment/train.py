@@ -1,0 +1,171 @@
+"""One training run, from configuration to report."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dmkl.config import Config, construct
+from dmkl.data import Dataset
+from dmkl.errors import ConfigError
+from dmkl.events import Event, Note
+from dmkl.experiment.prepare import build, held_out, prepare
+from dmkl.experiment.rundir import RunDirectory
+from dmkl.memory import Budget, peak_resident
+from dmkl.model import Model, make_model, per_class, save_model, score
+from dmkl.report import write_report
+from dmkl.runtime import Runtime
+from dmkl.solvers import FORMULATIONS, Fit, UniformMKL, solve
+from dmkl.stack import KernelStack, open_stack
+from dmkl.store import KernelStore
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What a finished run says about itself."""
+
+    summary: dict[str, Any]
+    run: RunDirectory
+
+
+Say = Callable[[str, dict[str, Any]], None]  # a stage that has just ended ('kernels', 'train' ...) and its facts
+
+
+def train(
+    config: Config,
+    out: Path,
+    runtime: Runtime,
+    budget: Budget,
+    *,
+    store: KernelStore | None = None,
+    observer: Callable[[Event], None],
+    say: Say,
+) -> Trained:
+    """Build (or take) the kernels, solve, save the model, score it, write the report."""
+    run = RunDirectory(out)
+    formulation = construct(FORMULATIONS[config.formulation.name], config.formulation.params, "[formulation]")
+
+    def observed(event: Event) -> None:
+        run.log(event)
+        observer(event)
+
+    run.check(config)
+    started = time.perf_counter()
+    prepared = prepare(config) if store is None else None
+    if run.claim(config):
+        observed(Note(f"going on with the unfinished run in {out}"))
+    if store is None:
+        assert prepared is not None
+        store = build(prepared, config, _store_path(config, run), runtime, observed)
+    test = prepared.test if prepared else held_out(config, store)
+    del prepared  # the store has the training samples
+    run.write_manifest(
+        data=store.data_hash, store=str(store.path), seed=config.solve.seed, kernels=store.bank.recipes()
+    )
+    kernels = _kernel_facts(store, time.perf_counter() - started)
+    say("kernels", kernels)
+    if store.labels is None:
+        raise ConfigError(f"{store.path} holds no labels to train on")
+    started = time.perf_counter()
+    stack = open_stack(store.path, memory=budget.limit, runtime=runtime)
+    fit = _solve(stack, store, formulation, config, observed, run.checkpoint)
+    model = make_model(store, fit)
+    save_model(run.model, model)
+    trained = _train_facts(fit, stack, time.perf_counter() - started)
+    say("train", trained)
+    summary = {"kernels": kernels, "train": trained}
+    if test is not None and test.labels is not None:
+        scores = _score_facts(model, test, runtime)
+        if config.solve.baselines and len(store.bank) > 1:
+            scores["best_single"] = _best_single(stack, store, test, formulation, config, runtime)
+        summary["score"] = scores
+        say("score", scores)
+    write_report(run.report, model, fit, summary)
+    run.finish(summary)
+    say("report", {"path": str(run.report)})
+    return Trained(summary, run)
+
+
+def _store_path(config: Config, run: RunDirectory) -> Path:
+    return Path(config.run.store) if config.run.store else run.store
+
+
+def _solve(
+    stack: KernelStack,
+    store: KernelStore,
+    formulation: Any,
+    config: Config,
+    observer: Callable[[Event], None],
+    checkpoint: Path | None,
+) -> Fit:
+    solving = config.solve
+    return solve(
+        stack,
+        store.labels,
+        formulation,
+        tol=solving.tol,
+        oracle=solving.oracle,
+        seed=solving.seed,
+        max_rounds=solving.max_rounds,
+        checkpoint=checkpoint,
+        observer=observer,
+    )
+
+
+def _kernel_facts(store: KernelStore, seconds: float) -> dict[str, Any]:
+    return {
+        "kernels": store.s,
+        "views": len({kernel.view for kernel in store.bank.kernels}),
+        "n": store.n,
+        "bytes": store.nbytes,
+        "store": str(store.path),
+        "seconds": seconds,
+    }
+
+
+def _train_facts(fit: Fit, stack: KernelStack, seconds: float) -> dict[str, Any]:
+    return {
+        "formulation": repr(fit.formulation),
+        "classes": len(np.atleast_1d(fit.gap)),
+        "rounds": fit.rounds,
+        "passes": fit.passes,
+        "svm_calls": fit.svm_calls,
+        "gap": fit.worst_gap,
+        "converged": fit.converged,
+        "objective": np.atleast_1d(fit.objective).tolist(),
+        "backend": stack.backend,
+        "peak_bytes": peak_resident(),
+        "seconds": seconds,
+    }
+
+
+def _score_facts(model: Model, test: Dataset, runtime: Runtime) -> dict[str, Any]:
+    started = time.perf_counter()
+    assert test.labels is not None
+    scores = model.decision(test, runtime)
+    return {
+        "n": test.n,
+        "metrics": score(model, scores, test.labels),
+        "per_class": per_class(model, scores, test.labels),
+        "seconds": time.perf_counter() - started,
+    }
+
+
+def _best_single(
+    stack: KernelStack, store: KernelStore, test: Dataset, formulation: Any, config: Config, runtime: Runtime
+) -> dict[str, Any]:
+    """The SVM on each kernel alone; the best one by the leading metric on the test samples."""
+    assert test.labels is not None
+    alone = UniformMKL(C=formulation.C)
+    results = []
+    for a, kernel in enumerate(store.bank.kernels):
+        fit = _solve(stack.choose([a]), store, alone, config, lambda event: None, None)
+        model = make_model(store, fit, [a])
+        metrics = score(model, model.decision(test, runtime), test.labels)
+        results.append({"kernel": kernel.name, "metrics": metrics})
+    return max(results, key=lambda result: next(iter(result["metrics"].values())))

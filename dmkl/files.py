@@ -1,0 +1,57 @@
+"""Small atomic files, and system errors in the words of the person who meets them."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from dmkl.errors import OutputError, ResourceError
+
+
+@contextlib.contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Turn a full disk or a forbidden folder met while writing `path` into one clear refusal."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise ResourceError(
+                f"the disk is full: cannot write {path}", "free some space and run the same command again"
+            ) from error
+        if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+            raise OutputError(f"cannot write {path}: {os.strerror(error.errno)}") from error
+        raise OutputError(f"cannot write {path}: {error}") from error
+
+
+def make_folder(path: Path) -> None:
+    with writing(path):
+        path.mkdir(parents=True, exist_ok=True)
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """Replace `path` as a whole or not at all, also when the machine loses power."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    with writing(path):
+        try:
+            with temporary.open("wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.replace(path)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+
+def write_json(path: Path, value: Any) -> None:
+    write_atomically(path, (json.dumps(value, indent=2) + "\n").encode())

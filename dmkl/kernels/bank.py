@@ -1,0 +1,171 @@
+"""The bank: a grid of fitted kernels over named views, and the tiles they fill.
+
+Every value is `scale (K_ij / sqrt(K_ii K_jj) - r_i - r_j + g)`: 'unit-diagonal' is the division, 'centre' subtracts the
+row means r and adds the grand mean g, 'unit-trace' (trace 1) and 'unit-mean' (mean diagonal 1) choose the scale.
+All of it is fitted on training samples.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dmkl.config import construct
+from dmkl.errors import DataError
+from dmkl.kernels.bases import BASES, GIVEN
+from dmkl.kernels.functions import KERNELS, Kernel
+
+Float64 = NDArray[np.float64]
+
+
+class Pair(Protocol):
+    """Two blocks of samples, row samples and column samples, whose kernel values are wanted."""
+
+    same: bool  # rows and columns are the same samples: a diagonal tile
+
+    def sides(self, view: str) -> tuple[Any, Any]:
+        """The two blocks of a feature view."""
+
+    def given(self, view: str) -> Any:
+        """The rectangle of a distance or kernel view."""
+
+
+@dataclass(frozen=True)
+class BankKernel:
+    """One fitted kernel: everything needed to compute it for new samples."""
+
+    name: str
+    view: str
+    group: str
+    function: Kernel
+    normalise: tuple[str, ...] = ()
+    trace: float = 0.0  # sum of the training diagonal, after 'unit-diagonal'
+
+    def recipe(self) -> dict[str, Any]:
+        """The kernel as plain values."""
+        kernel = next(name for name, cls in KERNELS.items() if cls is type(self.function))
+        return {
+            "name": self.name,
+            "view": self.view,
+            "group": self.group,
+            "kernel": kernel,
+            "params": dataclasses.asdict(self.function),
+            "normalise": list(self.normalise),
+            "trace": self.trace,
+        }
+
+    @classmethod
+    def from_recipe(cls, recipe: dict[str, Any]) -> BankKernel:
+        function = construct(KERNELS[recipe["kernel"]], recipe["params"], f"kernel {recipe['name']}")
+        return cls(
+            name=recipe["name"],
+            view=recipe["view"],
+            group=recipe["group"],
+            function=function,
+            normalise=tuple(recipe["normalise"]),
+            trace=float(recipe["trace"]),
+        )
+
+    @property
+    def centred(self) -> bool:
+        return "centre" in self.normalise
+
+    def scale(self, n: int, grand_mean: float) -> float:
+        """The factor that 'unit-trace' or 'unit-mean' asks for, given what centring takes from the trace."""
+        total = self.trace - n * grand_mean
+        if "unit-trace" in self.normalise:
+            return 1.0 / total
+        if "unit-mean" in self.normalise:
+            return n / total
+        return 1.0
+
+
+@dataclass(frozen=True)
+class Bank:
+    """The kernels of one problem, in the order of the stack's first axis."""
+
+    kernels: tuple[BankKernel, ...]
+    n: int  # training samples the kernels were fitted on
+
+    def __len__(self) -> int:
+        return len(self.kernels)
+
+    @property
+    def groups(self) -> NDArray[np.int64]:
+        """The group number of each kernel, groups numbered as they first appear."""
+        names = list(dict.fromkeys(kernel.group for kernel in self.kernels))
+        return np.array([names.index(kernel.group) for kernel in self.kernels], dtype=np.int64)
+
+    @property
+    def centred(self) -> list[int]:
+        return [a for a, kernel in enumerate(self.kernels) if kernel.centred]
+
+    def subset(self, keep: Sequence[int]) -> Bank:
+        return Bank(tuple(self.kernels[a] for a in keep), self.n)
+
+    def recipes(self) -> list[dict[str, Any]]:
+        return [kernel.recipe() for kernel in self.kernels]
+
+    @classmethod
+    def from_recipes(cls, recipes: list[dict[str, Any]], n: int) -> Bank:
+        return cls(tuple(BankKernel.from_recipe(recipe) for recipe in recipes), n)
+
+    def values(self, pair: Pair, wanted: Sequence[int] | None = None) -> Iterator[tuple[int, NDArray[Any]]]:
+        """Each wanted kernel's uncentred, unscaled tile in turn; a base is computed once for all that share it."""
+        kernels = range(len(self)) if wanted is None else wanted
+        shared: dict[tuple[str, str], list[int]] = {}
+        for a in kernels:
+            shared.setdefault((self.kernels[a].view, self.kernels[a].function.base), []).append(a)
+        for (view, base), members in shared.items():
+            tile = base_tile(pair, view, base)
+            for a in members:
+                yield a, self._divided(a, self.kernels[a].function.evaluate(tile), pair)
+
+    def tiles(
+        self, pair: Pair, rows: slice, columns: slice, row_means: Float64
+    ) -> Iterator[tuple[int, NDArray[np.float32]]]:
+        """Each kernel's finished training tile; `row_means` is (s, n), zero where nothing is centred."""
+        for a, values in self.values(pair):
+            kernel = self.kernels[a]
+            grand_mean = float(row_means[a].mean())
+            scale = kernel.scale(self.n, grand_mean)
+            if kernel.centred:
+                values = values - row_means[a, rows, None] - row_means[a, None, columns] + grand_mean
+            if scale != 1.0:
+                values = values * scale
+            finished = np.ascontiguousarray(values, dtype=np.float32)
+            if not np.isfinite(finished).all():
+                raise DataError(f"kernel {kernel.name} overflows or is not a number", "rescale the features")
+            yield a, finished
+
+    def _divided(self, a: int, values: NDArray[Any], pair: Pair) -> NDArray[Any]:
+        kernel = self.kernels[a]
+        if "unit-diagonal" not in kernel.normalise or kernel.function.base == GIVEN:
+            return values
+        X, Z = pair.sides(kernel.view)
+        return values / np.sqrt(np.outer(self_values(kernel, X), self_values(kernel, Z)))
+
+
+def self_values(kernel: BankKernel, X: Any) -> Float64:
+    """k(x, x) of every sample, before any normalisation."""
+    return np.asarray(kernel.function.evaluate(BASES[kernel.function.base].diagonal(X)), dtype=np.float64)
+
+
+def base_tile(pair: Pair, view: str, base: str) -> Float64:
+    """The distances or similarities of a pair of blocks, exactly symmetric on the diagonal of the matrix."""
+    if base == GIVEN:
+        return np.asarray(pair.given(view), dtype=np.float64)
+    tile = BASES[base].tile(*pair.sides(view))
+    if pair.same:
+        lower = np.tril_indices(tile.shape[0], -1)
+        tile[lower] = tile.T[lower]
+        if BASES[base].distance is not None:
+            np.fill_diagonal(tile, 0.0)
+    if not np.isfinite(tile).all():
+        raise DataError(f"the {base} values of view '{view}' overflow", "rescale the features")
+    return tile

@@ -1,0 +1,92 @@
+"""Pairwise bases: the distance or similarity tiles that kernels are elementwise functions of.
+
+Kernels with the same base on the same view share one base tile, whatever their widths. A base knows how to fill a tile
+for two blocks of samples, and the diagonal (every sample with itself) without a tile. All arithmetic is float64: the
+difference of near-equal squared norms loses digits that a kernel with a small width would show.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dmkl.kernels import loops
+from dmkl.registry import Registry
+
+Array = NDArray[Any]
+Float64 = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Base:
+    """`tile(X, Z)` and `diagonal(X)` of one base; `distance(t)` turns a tile into plain distances for widths."""
+
+    tile: Callable[[Any, Any], Float64]
+    diagonal: Callable[[Any], Float64]
+    distance: Callable[[Float64], Float64] | None = None
+    nonnegative: bool = False  # the features must be >= 0
+
+
+def dense(block: Any) -> Float64:
+    """A block of samples as a C-contiguous float64 matrix."""
+    block = block.toarray() if hasattr(block, "toarray") else block
+    return np.ascontiguousarray(block, dtype=np.float64)
+
+
+def _is_sparse(block: Any) -> bool:
+    return hasattr(block, "toarray")
+
+
+def _dot(X: Any, Z: Any) -> Float64:
+    if _is_sparse(X):
+        return np.ascontiguousarray((X.astype(np.float64) @ Z.astype(np.float64).T).toarray())
+    return np.matmul(dense(X), dense(Z).T)
+
+
+def _squared_norms(X: Any) -> Float64:
+    if _is_sparse(X):
+        return np.asarray(X.astype(np.float64).power(2).sum(axis=1), dtype=np.float64).ravel()
+    X = dense(X)
+    return np.einsum("ij,ij->i", X, X)
+
+
+def _sqeuclidean(X: Any, Z: Any) -> Float64:
+    tile = _dot(X, Z)
+    tile *= -2.0
+    tile += _squared_norms(X)[:, None]
+    tile += _squared_norms(Z)[None, :]
+    return np.maximum(tile, 0.0, out=tile)
+
+
+def _zeros(X: Any) -> Float64:
+    return np.zeros(X.shape[0])
+
+
+def _row_sums(X: Any) -> Float64:
+    return np.asarray(X.sum(axis=1), dtype=np.float64).ravel()
+
+
+def _loop(pair: Callable[[Float64, Float64], Float64]) -> Callable[[Any, Any], Float64]:
+    def tile(X: Any, Z: Any) -> Float64:
+        return pair(dense(X), dense(Z))
+
+    return tile
+
+
+def _same(tile: Float64) -> Float64:
+    return tile
+
+
+BASES: Registry[Base] = Registry("pairwise base")
+BASES.register("dot", Base(_dot, _squared_norms))
+BASES.register("sqeuclidean", Base(_sqeuclidean, _zeros, distance=np.sqrt))
+BASES.register("cityblock", Base(_loop(loops.cityblock), _zeros, distance=_same))
+BASES.register("chi2", Base(_loop(loops.chi2), _zeros, distance=_same, nonnegative=True))
+BASES.register("additive_chi2", Base(_loop(loops.additive_chi2), _row_sums, nonnegative=True))
+BASES.register("intersection", Base(_loop(loops.intersection), _row_sums, nonnegative=True))
+
+GIVEN = "given"  # the base of distance and kernel views: the matrix itself

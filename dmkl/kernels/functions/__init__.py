@@ -1,0 +1,26 @@
+"""The kernel functions: one file each (families share one), one registration line each."""
+
+from dmkl.kernels.functions.base import Kernel, Scales
+from dmkl.kernels.functions.chi2 import AdditiveChi2, Chi2
+from dmkl.kernels.functions.given import Distance, Precomputed
+from dmkl.kernels.functions.intersection import Intersection
+from dmkl.kernels.functions.laplacian import Laplacian
+from dmkl.kernels.functions.linear import Linear
+from dmkl.kernels.functions.poly import Poly
+from dmkl.kernels.functions.rbf import Rbf
+from dmkl.kernels.functions.sigmoid import Sigmoid
+from dmkl.registry import Registry
+
+KERNELS: Registry[type[Kernel]] = Registry("kernel")
+KERNELS.register("linear", Linear)
+KERNELS.register("poly", Poly)
+KERNELS.register("rbf", Rbf)
+KERNELS.register("laplacian", Laplacian)
+KERNELS.register("chi2", Chi2)
+KERNELS.register("additive_chi2", AdditiveChi2)
+KERNELS.register("intersection", Intersection)
+KERNELS.register("sigmoid", Sigmoid)
+KERNELS.register("distance", Distance)
+KERNELS.register("precomputed", Precomputed)
+
+__all__ = ["KERNELS", "Kernel", "Scales"]

@@ -1,0 +1,23 @@
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from dmkl.kernels.functions.base import ExponentialKernel, Float64, Kernel
+
+
+@dataclass(frozen=True)
+class Chi2(ExponentialKernel):
+    """`exp(-sum (x - z)^2 / (x + z) / width)` for histograms (features >= 0)."""
+
+    base: ClassVar[str] = "chi2"
+
+
+@dataclass(frozen=True)
+class AdditiveChi2(Kernel):
+    """`sum 2 x z / (x + z)` for histograms: the positive semidefinite form."""
+
+    base: ClassVar[str] = "additive_chi2"
+
+    def evaluate(self, tile: Float64) -> Float64:
+        return tile

@@ -1,0 +1,16 @@
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from dmkl.kernels.functions.base import Float64, Kernel
+
+
+@dataclass(frozen=True)
+class Linear(Kernel):
+    """`x . z`."""
+
+    base: ClassVar[str] = "dot"
+
+    def evaluate(self, tile: Float64) -> Float64:
+        return tile

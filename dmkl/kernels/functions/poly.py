@@ -1,0 +1,33 @@
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar, Self
+
+from dmkl.errors import ConfigError
+from dmkl.kernels.functions.base import Float64, Kernel, Scales, fit_multiple
+
+
+@dataclass(frozen=True)
+class Poly(Kernel):
+    """`(gamma x . z + coef0)^degree`; gamma='scale' divides by features times variance."""
+
+    degree: int = 3
+    gamma: float | str = 1.0
+    coef0: float = 1.0
+
+    base: ClassVar[str] = "dot"
+    needs_scales: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        if self.degree < 1 or self.coef0 < 0:
+            raise ConfigError(f"poly needs degree >= 1 and coef0 >= 0, not degree={self.degree}, coef0={self.coef0:g}")
+
+    def fit(self, scales: Scales) -> Self:
+        return replace(self, gamma=fit_multiple("gamma", self.gamma, {"scale": 1 / scales.spread}))
+
+    def evaluate(self, tile: Float64) -> Float64:
+        inner = tile * float(self.gamma) + self.coef0
+        values = inner.copy()
+        for _ in range(self.degree - 1):
+            values *= inner
+        return values

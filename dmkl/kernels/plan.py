@@ -1,0 +1,141 @@
+"""From the configuration's [[kernels]] tables and the training data to a fitted bank."""
+
+from __future__ import annotations
+
+import fnmatch
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from dmkl.config import KernelConfig, Parameters, construct
+from dmkl.data import Dataset, View
+from dmkl.errors import ConfigError, DataError, did_you_mean
+from dmkl.kernels.bank import Bank, BankKernel, self_values
+from dmkl.kernels.bases import BASES, GIVEN, dense
+from dmkl.kernels.functions import KERNELS, Kernel, Scales
+
+NORMALISERS = ("unit-diagonal", "centre", "unit-trace", "unit-mean")  # in the order they apply
+SCALE_SAMPLES = 1000  # distances for widths are measured between this many training samples at most
+
+
+def plan_bank(configs: Sequence[KernelConfig], train: Dataset) -> Bank:
+    """Expand every table into its grid, fit widths and normalisers on `train`."""
+    train.check_symmetric()
+    scales: dict[tuple[str, str], Scales] = {}
+    kernels: list[BankKernel] = []
+    for config in configs:
+        _check_normalisers(config)
+        for view in _matching_views(config, train):
+            for params in _grid(config.params):
+                kernels.append(_fitted(config, view, params, scales))
+    names = [kernel.name for kernel in kernels]
+    for name in names:
+        if names.count(name) > 1:
+            raise ConfigError(f"kernel '{name}' is listed twice")
+    return Bank(tuple(kernels), train.n)
+
+
+def _fitted(config: KernelConfig, view: View, params: Parameters, scales: dict[tuple[str, str], Scales]) -> BankKernel:
+    text = ", ".join(f"{key}={value}" for key, value in params.items())
+    name = f"{view.name}/{config.kernel}({text})"
+    function = construct(KERNELS[config.kernel], params, f"kernel {name}")
+    if function.needs_scales:
+        key = (view.name, function.base)
+        if key not in scales:
+            scales[key] = measure(view, function.base)
+        function = function.fit(scales[key])
+    kernel = BankKernel(name, view.name, config.group or view.name, function, config.normalise)
+    return replace(kernel, trace=_trace(kernel, view))
+
+
+def measure(view: View, base: str) -> Scales:
+    """Median and mean distance, and spread, over a fixed random subset of the training samples."""
+    n = view.values.shape[0]
+    chosen = np.sort(np.random.default_rng(0).permutation(n)[:SCALE_SAMPLES])
+    block = view.values[chosen]
+    if base == GIVEN:
+        distances: Any = np.asarray(block[:, chosen], dtype=np.float64)
+        spread = np.nan
+    else:
+        block = dense(block)
+        spread = block.shape[1] * float(block.var())
+        distance = BASES[base].distance
+        if distance is None:
+            return Scales(np.nan, np.nan, spread)
+        distances = distance(BASES[base].tile(block, block))
+    off_diagonal = distances[np.triu_indices(len(chosen), 1)]
+    if not len(off_diagonal):
+        return Scales(np.nan, np.nan, spread)
+    return Scales(float(np.median(off_diagonal)), float(off_diagonal.mean()), spread)
+
+
+def _trace(kernel: BankKernel, view: View) -> float:
+    if kernel.function.base == GIVEN:
+        diagonal = np.asarray(view.values.diagonal(), dtype=np.float64)
+        values = np.asarray(kernel.function.evaluate(diagonal), dtype=np.float64)
+    else:
+        values = self_values(kernel, view.values)
+    if "unit-diagonal" in kernel.normalise:
+        if kernel.function.view_kind == "kernel":
+            raise ConfigError(
+                f"kernel {kernel.name}: unit-diagonal would need k(x, x) of every new sample",
+                "divide the matrices by it before handing them over",
+            )
+        if not (values > 0).all():
+            sample = int(np.flatnonzero(~(values > 0))[0])
+            raise DataError(
+                f"kernel {kernel.name}: sample {sample} has k(x, x) = {values[sample]:g}, unit-diagonal needs > 0"
+            )
+        return float(len(values))
+    trace = float(values.sum())
+    if not (np.isfinite(trace) and (trace > 0 or not kernel.normalise)):
+        raise DataError(f"kernel {kernel.name} has trace {trace:g} and cannot be normalised")
+    return trace
+
+
+def _check_normalisers(config: KernelConfig) -> None:
+    for name in config.normalise:
+        if name not in NORMALISERS:
+            raise ConfigError(f"unknown normaliser '{name}'", did_you_mean(name, list(NORMALISERS)))
+    order = [NORMALISERS.index(name) for name in config.normalise]
+    if order != sorted(set(order)) or {"unit-trace", "unit-mean"} <= set(config.normalise):
+        raise ConfigError(
+            f"normalise = {list(config.normalise)} is not in the order they apply",
+            "use unit-diagonal, then centre, then one of unit-trace and unit-mean",
+        )
+
+
+def _matching_views(config: KernelConfig, train: Dataset) -> Iterator[View]:
+    """Views named or matched; a wildcard passes over views of another kind, a plain name does not."""
+    cls: type[Kernel] = KERNELS[config.kernel]
+    found = False
+    for name, view in train.views.items():
+        exact = name in config.views
+        if not exact and not any(fnmatch.fnmatchcase(name, pattern) for pattern in config.views):
+            continue
+        if view.kind != cls.view_kind:
+            if exact:
+                raise ConfigError(
+                    f"kernel '{config.kernel}' needs a {cls.view_kind} view, '{name}' is a {view.kind} view"
+                )
+            continue
+        if cls.base != GIVEN and BASES[cls.base].nonnegative and view.values.min() < 0:
+            raise DataError(f"kernel '{config.kernel}' needs features >= 0, view '{name}' has negative ones")
+        found = True
+        yield view
+    for pattern in config.views:
+        if not any(fnmatch.fnmatchcase(name, pattern) for name in train.views):
+            raise ConfigError(
+                f"kernel '{config.kernel}': no view '{pattern}'", did_you_mean(pattern, list(train.views))
+            )
+    if not found:
+        raise ConfigError(f"kernel '{config.kernel}' needs a {cls.view_kind} view and the data have none")
+
+
+def _grid(params: Parameters) -> Iterator[Parameters]:
+    options = [value if isinstance(value, list | tuple) else [value] for value in params.values()]
+    for combination in itertools.product(*options):
+        yield dict(zip(params, combination, strict=True))

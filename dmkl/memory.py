@@ -1,0 +1,68 @@
+"""The memory a run may use, and what is left of it."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from dmkl.errors import ResourceError
+
+DEFAULT_SHARE = 0.6  # of what is free when a run starts
+CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
+
+
+@dataclass(frozen=True)
+class Budget:
+    """A limit on this process's resident memory."""
+
+    limit: int
+
+    @classmethod
+    def default(cls) -> Budget:
+        return cls(resident() + int(DEFAULT_SHARE * available()))
+
+    @property
+    def left(self) -> int:
+        """Bytes that can still be allocated."""
+        return max(0, self.limit - resident())
+
+    def require(self, needed: int, what: str) -> None:
+        """Refuse what cannot fit before it is allocated."""
+        if needed > self.left:
+            raise ResourceError(
+                f"{what} needs {needed / 1e6:,.0f} MB, {self.left / 1e6:,.0f} MB of the limit of "
+                f"{self.limit / 1e6:,.0f} MB are left",
+                "raise --memory",
+            )
+
+
+def resident() -> int:
+    """Bytes of this process in memory."""
+    return int(psutil.Process().memory_info().rss)
+
+
+def peak_resident() -> int:
+    """The most bytes this process ever had in memory."""
+    import resource
+
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def available() -> int:
+    """Free bytes on this machine or, if less, in this job's control group."""
+    free = int(psutil.virtual_memory().available)
+    for name in CGROUP_LIMITS:
+        try:
+            limit = int(Path(name).read_text())
+        except (OSError, ValueError):  # no such control group, or 'max'
+            continue
+        free = min(free, max(0, limit - resident()))
+    return free
+
+
+def cores() -> int:
+    """Cores this process may use."""
+    return len(os.sched_getaffinity(0))

@@ -1,0 +1,159 @@
+"""A trained model: recipes of its kernels, weights, support samples, coefficients. Predicts without the training store.
+
+    f_k(x) = sum_a weights[k, a] scale_a sum_i (coef[i, k] - shift[k] if a is centred) k_a(x_i, x) + intercept[k]
+
+Centring needs no training means at prediction: subtracting row means from k_a is subtracting the mean coefficient
+`shift` from the coefficients, and the constant that remains is part of the intercept. With a free intercept the
+coefficients of a class sum to zero and the shift is nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dmkl.data import Dataset, Labels, View
+from dmkl.errors import DataError, did_you_mean
+from dmkl.kernels import Bank
+from dmkl.runtime import Runtime
+from dmkl.solvers import Fit
+from dmkl.store import KernelStore
+
+Float64 = NDArray[np.float64]
+BATCH_BYTES = 64e6  # kernel values of one batch of new samples
+NEGLIGIBLE = 1e-9  # a sum of coefficients this small against their sizes is rounding
+
+
+@dataclass(frozen=True)
+class Model:
+    """Everything prediction needs; arrays of kernels follow `bank`, rows of `coef` follow `samples`."""
+
+    bank: Bank
+    views: dict[str, View]  # support samples of the feature views
+    samples: NDArray[np.int64]  # which training rows they are
+    weights: Float64  # (m, s)
+    scales: Float64  # (s,)
+    coef: Float64  # (support, m)
+    shift: Float64  # (m,)
+    intercept: Float64  # (m,)
+    task: str
+    classes: tuple[str, ...]
+    about: dict[str, Any]  # formulation, certificate, counters: for people
+
+    def decision(self, data: Dataset, runtime: Runtime) -> Float64:
+        """Scores (n, m) of new samples, in batches of bounded size."""
+        self.check_views(data)
+        step = max(1, min(4096, int(BATCH_BYTES / (8 * max(1, len(self.samples))))))
+        spans = [slice(start, start + step) for start in range(0, data.n, step)]
+        tasks = ((self, data.take(np.arange(data.n)[span])) for span in spans)
+        return np.concatenate(list(runtime.map(scores_of, tasks)))
+
+    def predict(self, scores: Float64) -> Labels:
+        """Labels from scores: the sign for one column, the best class, or every positive label."""
+        if self.task == "binary":
+            values: NDArray[Any] = (scores[:, 0] > 0).astype(np.int64)
+        elif self.task == "multiclass":
+            values = scores.argmax(axis=1)
+        else:
+            values = (scores > 0).astype(np.uint8)
+        return Labels(self.task, values, self.classes)
+
+    def check_views(self, data: Dataset) -> None:
+        """Refuse data that lack a view, or have one of another kind or width."""
+        for kernel in self.bank.kernels:
+            if kernel.view not in data.views:
+                hint = did_you_mean(kernel.view, list(data.views))
+                raise DataError(f"the model needs view '{kernel.view}', the data lack it", hint)
+            view = data.views[kernel.view]
+            wanted = self.about["widths"][kernel.view]
+            if view.kind != kernel.function.view_kind or view.values.shape[1] != wanted:
+                raise DataError(
+                    f"view '{kernel.view}' is a {view.kind} view with {view.values.shape[1]} columns, the model "
+                    f"was trained on a {kernel.function.view_kind} view with {wanted}"
+                )
+
+
+class CrossPair:
+    """New samples against support samples."""
+
+    same = False
+
+    def __init__(self, model: Model, data: Dataset) -> None:
+        self._model, self._data = model, data
+
+    def sides(self, view: str) -> tuple[Any, Any]:
+        return self._data.views[view].values, self._model.views[view].values
+
+    def given(self, view: str) -> Any:
+        return self._data.views[view].values[:, self._model.samples]
+
+
+def scores_of(model: Model, data: Dataset) -> Float64:
+    """Scores of one batch."""
+    scores = np.tile(model.intercept, (data.n, 1))
+    active = np.flatnonzero(np.abs(model.weights).max(axis=0))
+    for a, values in model.bank.values(CrossPair(model, data), [int(a) for a in active]):
+        coef = model.coef - model.shift if model.bank.kernels[a].centred else model.coef
+        scores += values @ (coef * (model.weights[:, a] * model.scales[a]))
+    return scores
+
+
+def make_model(store: KernelStore, fit: Fit, kernels: list[int] | None = None) -> Model:
+    """Keep of a fit what prediction needs; `kernels` says which of the store's kernels the fit was over."""
+    bank = store.bank if kernels is None else store.bank.subset(kernels)
+    row_means = store.row_means() if kernels is None else store.row_means()[kernels]
+    grand_means = row_means.mean(axis=1)
+    scales = np.array([kernel.scale(store.n, grand_means[a]) for a, kernel in enumerate(bank.kernels)])
+    coef = fit.coef_matrix
+    weights = np.broadcast_to(fit.weights, (coef.shape[1], len(bank)))
+    totals = coef.sum(axis=0)
+    totals = np.where(np.abs(totals) > NEGLIGIBLE * np.abs(coef).sum(axis=0), totals, 0.0)
+    shift = totals / store.n if bank.centred else np.zeros_like(totals)
+    constant = ((row_means @ coef).T - np.outer(totals, grand_means)) * weights * scales
+    support = np.flatnonzero(coef.any(axis=1)) if not shift.any() else np.arange(store.n)
+    views = {name: entry for name, entry in store.views.entries.items() if _used(bank, name)}
+    return Model(
+        bank=bank,
+        views={
+            name: store.views.take(name, support, store.grid.tile)
+            for name, entry in views.items()
+            if entry["kind"] == "features"
+        },
+        samples=support,
+        weights=np.ascontiguousarray(weights),
+        scales=scales,
+        coef=coef[support],
+        shift=shift,
+        intercept=np.atleast_1d(fit.intercept) - constant.sum(axis=1),
+        task=fit.task,
+        classes=fit.classes,
+        about=_about(fit, {name: entry["shape"][1] for name, entry in views.items()}),
+    )
+
+
+def _used(bank: Bank, view: str) -> bool:
+    return any(kernel.view == view for kernel in bank.kernels)
+
+
+def _about(fit: Fit, widths: dict[str, int]) -> dict[str, Any]:
+    return {
+        "formulation": repr(fit.formulation),
+        "gap": np.atleast_1d(fit.gap).tolist(),
+        "objective": np.atleast_1d(fit.objective).tolist(),
+        "dual": np.atleast_1d(fit.dual).tolist(),
+        "converged": fit.converged,
+        "passes": fit.passes,
+        "rounds": fit.rounds,
+        "svm_calls": fit.svm_calls,
+        "widths": widths,
+    }
+
+
+def support_per_class(model: Model) -> Iterator[int]:
+    """How many samples carry a coefficient, class by class."""
+    for column in model.coef.T:
+        yield int(np.count_nonzero(column))

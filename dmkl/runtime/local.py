@@ -1,0 +1,47 @@
+"""Tasks on threads of this process: no cluster, no serialisation. Heavy work releases the GIL."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+from dmkl.memory import cores
+from dmkl.runtime.base import one_blas_thread
+
+IN_FLIGHT = 2  # tasks per thread that may be running or waiting for their turn
+
+
+class Local:
+    """The runtime of a laptop: `workers` threads (default: the cores this process may use)."""
+
+    remote = False
+    memory = 0
+
+    def __init__(self, workers: int = 0) -> None:
+        self.workers = workers or cores()
+
+    def map(self, function: Callable[..., Any], tasks: Iterable[tuple[Any, ...]]) -> Iterator[Any]:
+        with one_blas_thread():
+            if self.workers == 1:
+                for task in tasks:
+                    yield function(*task)
+                return
+            yield from self._map_threads(function, tasks)
+
+    def _map_threads(self, function: Callable[..., Any], tasks: Iterable[tuple[Any, ...]]) -> Iterator[Any]:
+        pending: deque[Future[Any]] = deque()
+        pool = ThreadPoolExecutor(self.workers, thread_name_prefix="dmkl")
+        try:
+            for task in tasks:
+                pending.append(pool.submit(function, *task))
+                if len(pending) >= IN_FLIGHT * self.workers:
+                    yield pending.popleft().result()
+            while pending:
+                yield pending.popleft().result()
+        finally:  # also on an error or Ctrl-C: what has not started never starts
+            pool.shutdown(cancel_futures=True)
+
+    def hold(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        return function(*arguments)

@@ -1,0 +1,111 @@
+"""`solve`: from a stack, labels and a formulation to a certified fit."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dmkl.data import Labels, make_labels
+from dmkl.errors import ConfigError, DataError
+from dmkl.events import Observer, ignore
+from dmkl.oracles import ORACLES
+from dmkl.solvers.loop import Checkpoint, run
+from dmkl.solvers.problem import Formulation, Problem
+from dmkl.stack import KernelStack, on_cluster
+
+
+@dataclass(frozen=True)
+class Fit:
+    """The result. For one-vs-rest with m > 1 classes, `objective`, `dual`, `gap` and `intercept` are (m,)."""
+
+    formulation: Any
+    objective: Any  # primal value, as FORMULATIONS defines it
+    dual: Any  # lower bound
+    gap: Any  # (objective - dual) / |objective|, certified over all samples
+    weights: NDArray[np.float64]  # (s,), or (m, s) when every class has its own
+    coef: NDArray[np.float64]  # beta = alpha * y: (n,) or (n, m)
+    intercept: Any
+    passes: int
+    svm_calls: int
+    rounds: int
+    converged: bool
+    classes: tuple[str, ...]
+    task: str
+    history: list[dict[str, Any]]
+
+    @property
+    def coef_matrix(self) -> NDArray[np.float64]:
+        """Coefficients (n, m), also for one class."""
+        return self.coef[:, None] if self.coef.ndim == 1 else self.coef
+
+    @property
+    def worst_gap(self) -> float:
+        return float(np.max(self.gap))
+
+
+def solve(
+    stack: KernelStack,
+    y: Any,
+    formulation: Formulation,
+    *,
+    tol: float = 1e-3,
+    oracle: str = "smo",
+    client: Any = None,
+    seed: int = 0,
+    max_rounds: int = 100,
+    checkpoint: Path | None = None,
+    observer: Observer = ignore,
+) -> Fit:
+    """Solve to a certified relative gap of `tol` for every class.
+
+    `y` holds -1/+1, any two labels, class labels (one-vs-rest) or an indicator matrix (n, m). With a
+    `distributed.Client`, tasks fan out over its workers. With a `checkpoint` path the state is saved after every
+    round, and a run that was cut short goes on from there.
+    """
+    if not (tol > 0 and np.isfinite(tol)):
+        raise ConfigError(f"tol should be positive, not {tol}")
+    labels = y if isinstance(y, Labels) else make_labels(y)
+    if len(labels) != stack.n:
+        raise DataError(f"{len(labels)} labels for a stack of {stack.n} samples")
+    runtime = stack.runtime
+    if client is not None:
+        stack, runtime = on_cluster(stack, client)
+    ORACLES[oracle]  # an unknown name is refused before any work
+    problem = Problem(stack, labels.signs(), tol, oracle, runtime, seed=seed, observer=observer)
+    solver = formulation.solver(problem)
+    kept = Checkpoint(checkpoint, identify(problem, formulation)) if checkpoint else None
+    outcome = run(problem, solver, max_rounds=max_rounds, checkpoint=kept)
+    state = outcome.state
+    single = problem.m == 1
+    return Fit(
+        formulation=formulation,
+        objective=_shaped(state.primal, single),
+        dual=_shaped(state.dual, single),
+        gap=_shaped(state.gap, single),
+        weights=state.weights,
+        coef=state.coef[:, 0] if single else state.coef,
+        intercept=_shaped(state.intercept, single),
+        passes=state.passes,
+        svm_calls=state.svm_calls,
+        rounds=state.round,
+        converged=outcome.converged,
+        classes=labels.classes,
+        task=labels.task,
+        history=outcome.history,
+    )
+
+
+def identify(problem: Problem, formulation: Any) -> str:
+    """What a checkpoint must agree on to be gone on with; the tolerance may change."""
+    digest = hashlib.blake2b(problem.Y.tobytes(), digest_size=16)
+    digest.update(repr((formulation, problem.stack.identity, problem.oracle, problem.seed)).encode())
+    return digest.hexdigest()
+
+
+def _shaped(values: NDArray[np.float64], single: bool) -> Any:
+    return float(values[0]) if single else values

@@ -1,0 +1,77 @@
+"""The one outer loop: stopping on the certificate, events, checkpoints."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dmkl.errors import SolverError
+from dmkl.events import RoundDone
+from dmkl.solvers.problem import Problem, Solver
+from dmkl.solvers.state import State, load_state, save_state
+
+STALLED = 3  # rounds without any progress of any class before giving up
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """Where the state is kept between rounds, and which problem it belongs to."""
+
+    path: Path
+    identity: str
+
+
+@dataclass
+class Outcome:
+    """The last state and what happened on the way."""
+
+    state: State
+    converged: bool
+    history: list[dict[str, Any]] = field(default_factory=list)
+
+
+def run(problem: Problem, solver: Solver, *, max_rounds: int, checkpoint: Checkpoint | None = None) -> Outcome:
+    """Step until every class's certified relative gap is at most the tolerance."""
+    started = time.perf_counter()
+    state = load_state(checkpoint.path, checkpoint.identity) if checkpoint else None
+    state = state if state is not None else solver.init(problem)
+    outcome = Outcome(state, converged=False)
+    best, idle = np.inf, 0
+    while (outcome.state.gap > problem.tol).any():
+        if outcome.state.round >= max_rounds or idle >= STALLED:
+            return outcome
+        outcome.state = _stepped(problem, solver, outcome.state)
+        if checkpoint:
+            save_state(checkpoint.path, outcome.state, checkpoint.identity)
+        event = _summary(problem, outcome.state, time.perf_counter() - started)
+        outcome.history.append(dataclasses.asdict(event))
+        problem.observer(event)
+        total = float(np.minimum(outcome.state.gap, 1e300).sum())
+        best, idle = (total, 0) if total < best else (best, idle + 1)
+    outcome.converged = True
+    return outcome
+
+
+def _stepped(problem: Problem, solver: Solver, state: State) -> State:
+    before = problem.stack.passes
+    after = solver.step(problem, state)
+    if not np.isfinite(after.coef).all():
+        raise SolverError(f"round {state.round + 1} produced coefficients that are not finite")
+    return dataclasses.replace(after, round=state.round + 1, passes=state.passes + problem.stack.passes - before)
+
+
+def _summary(problem: Problem, state: State, seconds: float) -> RoundDone:
+    return RoundDone(
+        round=state.round,
+        passes=state.passes,
+        svm_calls=state.svm_calls,
+        finished=int((state.gap <= problem.tol).sum()),
+        classes=problem.m,
+        gap=float(state.gap.max()),
+        seconds=seconds,
+    )

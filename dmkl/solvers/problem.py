@@ -1,0 +1,52 @@
+"""What a solver is given, and what it must be able to do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dmkl.events import Observer, ignore
+from dmkl.runtime import Runtime
+from dmkl.solvers.state import State
+from dmkl.stack import KernelStack
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One-vs-rest problems over one stack: column k of Y holds the -1/+1 labels of class k."""
+
+    stack: KernelStack
+    Y: NDArray[np.float64]  # (n, m)
+    tol: float
+    oracle: str
+    runtime: Runtime  # where the classes' tasks run
+    seed: int = 0
+    observer: Observer = ignore
+
+    @property
+    def n(self) -> int:
+        return int(self.Y.shape[0])
+
+    @property
+    def m(self) -> int:
+        return int(self.Y.shape[1])
+
+
+class Solver(Protocol):
+    """An algorithm as `init` and `step` over explicit state; the loop does everything else."""
+
+    def init(self, problem: Problem) -> State:
+        """The state before the first round."""
+
+    def step(self, problem: Problem, state: State) -> State:
+        """One round: improve the classes whose gap is above the tolerance, and certify them over all samples."""
+
+
+class Formulation(Protocol):
+    """An optimisation problem with its constants; it knows the solver that takes it."""
+
+    def solver(self, problem: Problem) -> Solver:
+        """Check that this problem can be solved, before any work, and say by whom."""

@@ -1,0 +1,73 @@
+"""Stacks over a store: held in memory, streamed from disk, or sharded over Dask workers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from dmkl.errors import ConfigError
+from dmkl.memory import Budget
+from dmkl.runtime import Local, Runtime
+from dmkl.stack.shards import StoreShard, hold
+from dmkl.stack.stack import KernelStack
+from dmkl.store import KernelStore
+
+HOLD_SHARE = 0.4  # of the memory left; the rest is for the solver
+WORKER_SHARE = 0.5  # of the workers' memory that held shards may take
+BACKENDS = ("auto", "memory", "disk", "cluster")
+
+
+def open_stack(
+    path: Path,
+    *,
+    workers: int = 0,
+    memory: int | None = None,
+    client: Any = None,
+    runtime: Runtime | None = None,
+    backend: str = "auto",
+) -> KernelStack:
+    """Open a finished store. 'auto': the cluster if there is one, memory if all tiles fit, else disk."""
+    if backend not in BACKENDS:
+        raise ConfigError(f"unknown stack backend '{backend}'", f"use one of {', '.join(BACKENDS)}")
+    store = KernelStore(path)
+    store.require_complete()
+    if runtime is None:
+        runtime = _cluster(client) if client is not None else Local(workers)
+    budget = Budget(memory) if memory else Budget.default()
+    if backend == "auto":
+        fits = store.nbytes <= HOLD_SHARE * budget.left
+        backend = "cluster" if runtime.remote else "memory" if fits else "disk"
+    shards: list[Any] = [
+        StoreShard(str(store.path.resolve()), store.id, store.grid, i, store.s) for i in range(store.grid.blocks)
+    ]
+    if backend == "memory":
+        shards = list(runtime.map(hold, ((shard,) for shard in shards)))
+    elif backend == "cluster" and store.nbytes <= WORKER_SHARE * runtime.memory:
+        shards = [runtime.hold(hold, shard) for shard in shards]
+    return KernelStack(
+        shards,
+        store.grid,
+        [kernel.name for kernel in store.bank.kernels],
+        groups=store.bank.groups,
+        dtype="float32",
+        runtime=runtime,
+        memory=budget,
+        indefinite=[kernel.name for kernel in store.bank.kernels if kernel.function.indefinite],
+        backend=backend,
+        identity=store.id,
+        source=path,
+    )
+
+
+def on_cluster(stack: KernelStack, client: Any) -> tuple[KernelStack, Runtime]:
+    """A stack and the runtime of a Dask client: stored tiles are read by its workers, an array stays here."""
+    runtime = _cluster(client)
+    if stack.source is None:
+        return stack, runtime
+    return open_stack(stack.source, memory=stack.memory.limit, runtime=runtime), runtime
+
+
+def _cluster(client: Any) -> Runtime:
+    from dmkl.runtime.cluster import Cluster
+
+    return Cluster(client)

@@ -1,0 +1,105 @@
+"""A shard: the kept tiles of one block row of the stack, as a pass reads them.
+
+Three ways to have one, the same tiles in the same order from each: an array in memory, files of a store, or tiles read
+once from a store and held (by this process or by a Dask worker, which reads them again when it is lost).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from numpy.typing import NDArray
+
+from dmkl.store import opened
+from dmkl.tiling import Grid
+
+Tile = NDArray[Any]
+
+
+class Shard(Protocol):
+    """Tiles (i, j), j >= i, of block row i."""
+
+    grid: Grid
+    i: int
+    s: int
+
+    def tile(self, a: int, j: int) -> Tile:
+        """K_a[block i, block j]."""
+
+
+@dataclass(frozen=True)
+class ArrayShard:
+    """Tiles of an array (s, n, n)."""
+
+    array: NDArray[Any]
+    grid: Grid
+    i: int
+
+    @property
+    def s(self) -> int:
+        return int(self.array.shape[0])
+
+    def tile(self, a: int, j: int) -> Tile:
+        return self.array[a, self.grid.span(self.i), self.grid.span(j)]
+
+
+@dataclass(frozen=True)
+class StoreShard:
+    """Tiles of a store, read one at a time; small enough to be sent anywhere the store can be seen."""
+
+    path: str
+    identity: str
+    grid: Grid
+    i: int
+    s: int
+
+    def tile(self, a: int, j: int) -> Tile:
+        return opened(self.path, self.identity).read_tile(a, self.i, j)
+
+
+@dataclass(frozen=True)
+class HeldShard:
+    """Tiles in memory."""
+
+    grid: Grid
+    i: int
+    s: int
+    tiles: dict[tuple[int, int], Tile]
+
+    def tile(self, a: int, j: int) -> Tile:
+        return self.tiles[a, j]
+
+
+@dataclass(frozen=True)
+class ChosenShard:
+    """Some kernels of another shard, renumbered."""
+
+    whole: Shard
+    kernels: tuple[int, ...]
+
+    @property
+    def grid(self) -> Grid:
+        return self.whole.grid
+
+    @property
+    def i(self) -> int:
+        return self.whole.i
+
+    @property
+    def s(self) -> int:
+        return len(self.kernels)
+
+    def tile(self, a: int, j: int) -> Tile:
+        return self.whole.tile(self.kernels[a], j)
+
+
+def hold(shard: Shard) -> HeldShard:
+    """Read all tiles of a shard into memory."""
+    tiles = {(a, j): shard.tile(a, j) for a in range(shard.s) for j in range(shard.i, shard.grid.blocks)}
+    return HeldShard(shard.grid, shard.i, shard.s, tiles)
+
+
+def choose(shard: Shard, kernels: Sequence[int]) -> Shard:
+    return ChosenShard(shard, tuple(kernels))

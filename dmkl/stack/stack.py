@@ -1,0 +1,258 @@
+"""The kernel stack: the only thing solvers see of kernels.
+
+It answers four questions, each in one pass over the tiles: `apply`, `block`, `rows` and `combine`. Where the tiles are
+(memory, disk, Dask workers) is a matter of which shards it was given and which runtime runs the passes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from dmkl.errors import DataError, SolverError
+from dmkl.memory import Budget
+from dmkl.runtime import Local, Runtime
+from dmkl.stack import passes
+from dmkl.stack.shards import ArrayShard, choose
+from dmkl.tiling import Grid
+
+Float64 = NDArray[np.float64]
+Samples = NDArray[np.int64]
+LARGEST_TILE = 1024
+
+
+@dataclass(frozen=True)
+class Applied:
+    """What one scoring pass gives: scores (n, m) and, if asked for, quadratic forms (m, s)."""
+
+    scores: Float64
+    forms: Float64 | None
+
+
+class KernelStack:
+    """s symmetric kernels over n samples.
+
+    `passes` counts how often tiles were read from end to end, for whatever question.
+    """
+
+    def __init__(
+        self,
+        shards: Sequence[Any],
+        grid: Grid,
+        names: Sequence[str],
+        *,
+        groups: NDArray[np.int64],
+        dtype: Any,
+        runtime: Runtime,
+        memory: Budget,
+        indefinite: Sequence[str] = (),
+        backend: str = "memory",
+        identity: str = "",
+        source: Path | None = None,
+    ) -> None:
+        self._shards = list(shards)
+        self.grid = grid
+        self.names = tuple(names)
+        self.groups = groups
+        self.dtype = np.dtype(dtype)
+        self.runtime = runtime
+        self.memory = memory
+        self.indefinite = tuple(indefinite)
+        self.backend = backend
+        self.identity = identity or f"array {len(self.names)} x {grid.n}"
+        self.source = source
+        self.passes = 0
+
+    @classmethod
+    def from_array(
+        cls,
+        K: ArrayLike,
+        *,
+        groups: ArrayLike | None = None,
+        names: Sequence[str] | None = None,
+        workers: int = 0,
+        memory: int | None = None,
+        largest_tile: int = LARGEST_TILE,
+    ) -> KernelStack:
+        """A stack over an array (s, n, n), kept as it is: no normalisation, no change of float64 to float32."""
+        array = _checked_array(K)
+        s, n = array.shape[:2]
+        grid = Grid.cut(n, largest_tile)
+        return cls(
+            [ArrayShard(array, grid, i) for i in range(grid.blocks)],
+            grid,
+            names or [f"K{a}" for a in range(s)],
+            groups=_checked_groups(groups, s),
+            dtype=array.dtype,
+            runtime=Local(workers),
+            memory=Budget(memory) if memory else Budget.default(),
+        )
+
+    @classmethod
+    def open(cls, path: str | Path, *, workers: int = 0, memory: int | None = None, client: Any = None) -> KernelStack:
+        """A stack over a finished store: in memory if it fits, else streamed; with a Dask client, on its workers."""
+        from dmkl.stack.backends import open_stack
+
+        return open_stack(Path(path), workers=workers, memory=memory, client=client)
+
+    @property
+    def n(self) -> int:
+        return self.grid.n
+
+    @property
+    def s(self) -> int:
+        return len(self.names)
+
+    def choose(self, kernels: Sequence[int]) -> KernelStack:
+        """A stack of some of the kernels, over the same tiles."""
+        return KernelStack(
+            [self.runtime.hold(choose, shard, tuple(kernels)) for shard in self._shards],
+            self.grid,
+            [self.names[a] for a in kernels],
+            groups=self.groups[list(kernels)],
+            dtype=self.dtype,
+            runtime=self.runtime,
+            memory=self.memory,
+            indefinite=[name for name in self.indefinite if name in {self.names[a] for a in kernels}],
+            backend=self.backend,
+        )
+
+    def apply(self, coef: Float64, weights: Float64, *, forms: bool = True) -> Applied:
+        """Scores `sum_a weights[k, a] K_a coef[:, k]` (n, m) and forms `coef[:, k]' K_a coef[:, k]` (m, s).
+
+        `weights` is (m, s), or (s,) for weights that all classes share.
+        """
+        coef = np.ascontiguousarray(coef, dtype=np.float64)
+        weights = np.asarray(weights, dtype=np.float64)
+        self._check_shapes(coef, weights)
+        shared = self.runtime.hold(_itself, coef)
+        tasks = ((shard, shared, weights, forms) for shard in self._shards)
+        scores = np.zeros(coef.shape)
+        total = np.zeros((coef.shape[1], self.s)) if forms else None
+        for i, part in enumerate(self.runtime.map(passes.apply_shard, tasks)):
+            scores[self.grid.span(i).start :] += part.scores
+            if total is not None:
+                total += part.forms
+        self.passes += 1
+        return Applied(scores, total)
+
+    def block(
+        self,
+        sets: Sequence[Samples],
+        *,
+        kernels: Sequence[int] | None = None,
+        weights: Float64 | None = None,
+    ) -> list[NDArray[Any]]:
+        """For each ascending set W of samples, `K[kernels][:, W, W]`, or (|W|, |W|) of the weighted sum; one pass."""
+        kernels = list(range(self.s)) if kernels is None else list(kernels)
+        depth = 1 if weights is not None else len(kernels)
+        size = sum(depth * len(W) ** 2 for W in sets) * self.dtype.itemsize
+        self.memory.require(size, f"a block of {max(map(len, sets))} samples" if len(sets) == 1 else "the blocks")
+        blocks = [np.empty((depth, len(W), len(W)), self.dtype) for W in sets]
+        tasks = ((shard, sets, kernels, weights, self.dtype) for shard in self._shards)
+        for i, pieces in enumerate(self.runtime.map(passes.gather_shard, tasks)):
+            passes.place(blocks, sets, self.grid.span(i), pieces)
+        self.passes += 1
+        return blocks if weights is None else [block[0] for block in blocks]
+
+    def rows(self, samples: Samples, *, kernels: Sequence[int] | None = None) -> NDArray[Any]:
+        """Whole kernel rows `K[kernels][:, samples, :]` of ascending samples; one pass."""
+        kernels = list(range(self.s)) if kernels is None else list(kernels)
+        self.memory.require(len(kernels) * len(samples) * self.n * self.dtype.itemsize, "the kernel rows")
+        result = np.empty((len(kernels), len(samples), self.n), self.dtype)
+        tasks = ((shard, samples, kernels, self.dtype) for shard in self._shards)
+        for pieces in self.runtime.map(passes.rows_shard, tasks):
+            for positions, columns, values in pieces:
+                result[:, positions, columns] = values
+        self.passes += 1
+        return result
+
+    def combine(self, weights: Float64) -> NDArray[Any]:
+        """The whole matrix `sum_a weights[a] K_a` (n, n); one pass."""
+        return self.block([np.arange(self.n)], weights=np.asarray(weights, dtype=np.float64))[0]
+
+    def combine_near(self, weights: Float64) -> Any:
+        """`combine`, held where tasks run: the matrix itself in this process, a future made by workers on a cluster."""
+        if not self.runtime.remote:
+            return self.combine(weights)
+        everything = [np.arange(self.n)]
+        pieces = [
+            self.runtime.hold(passes.gather_shard, shard, everything, range(self.s), weights, self.dtype)
+            for shard in self._shards
+        ]
+        spans = [self.grid.span(i) for i in range(self.grid.blocks)]
+        self.passes += 1
+        return self.runtime.hold(passes.assemble_matrix, self.n, spans, pieces)
+
+    @property
+    def combine_bytes(self) -> int:
+        """Memory `combine` takes at its peak: the matrix and the pieces in flight."""
+        return int(1.5 * self.n**2 * self.dtype.itemsize)
+
+    def require_semidefinite(self, who: str) -> None:
+        """Refuse kernels that a convex formulation cannot use."""
+        if self.indefinite:
+            raise SolverError(
+                f"{who} needs positive semidefinite kernels and '{self.indefinite[0]}' is not one",
+                "leave it out",
+            )
+        for shard in self._shards:
+            if isinstance(shard, ArrayShard):
+                _require_symmetric(shard)
+
+    def _check_shapes(self, coef: Float64, weights: Float64) -> None:
+        classes = coef.shape[1] if coef.ndim == 2 else 0
+        if coef.ndim != 2 or coef.shape[0] != self.n or weights.shape not in ((self.s,), (classes, self.s)):
+            raise SolverError(
+                f"coefficients {coef.shape} and weights {weights.shape} do not fit a stack of "
+                f"{self.s} kernels over {self.n} samples",
+                f"use coefficients (n, m) and weights (m, s) or (s,), n = {self.n}, s = {self.s}",
+            )
+
+
+def _itself(value: Any) -> Any:
+    return value
+
+
+def _checked_array(K: ArrayLike) -> NDArray[Any]:
+    array = np.asarray(K)
+    if array.ndim != 3 or array.shape[1] != array.shape[2] or 0 in array.shape:
+        raise DataError(f"a stack is an array (s, n, n) of square kernels, not {array.shape}")
+    if array.dtype not in (np.float32, np.float64):
+        if not (np.issubdtype(array.dtype, np.number) or array.dtype == bool) or np.iscomplexobj(array):
+            raise DataError(f"kernels should be real numbers, not {array.dtype}")
+        array = array.astype(np.float64)
+    for a, kernel in enumerate(array):
+        if not np.isfinite(kernel).all():
+            i, j = (int(p) for p in np.argwhere(~np.isfinite(kernel))[0])
+            raise DataError(f"kernel {a} has NaN or infinity at ({i}, {j})")
+    return array
+
+
+def _checked_groups(groups: ArrayLike | None, s: int) -> NDArray[np.int64]:
+    """Group numbers 0, 1, ...; one group for all kernels unless told otherwise."""
+    if groups is None:
+        return np.zeros(s, dtype=np.int64)
+    labels = np.asarray(groups)
+    if labels.shape != (s,):
+        raise DataError(f"groups should name the group of each of {s} kernels, not have shape {labels.shape}")
+    return np.unique(labels, return_inverse=True)[1].astype(np.int64)
+
+
+def _require_symmetric(shard: ArrayShard) -> None:
+    rows = shard.grid.span(shard.i)
+    for a, kernel in enumerate(shard.array):
+        tolerance = 1e-6 * max(float(np.abs(kernel).max()), 1e-300)
+        difference = np.abs(kernel[rows] - kernel[:, rows].T)
+        if difference.max() > tolerance:
+            i, j = (int(p) for p in np.unravel_index(int(difference.argmax()), difference.shape))
+            raise DataError(
+                f"kernel {a} is not symmetric: entries ({rows.start + i}, {j}) and ({j}, {rows.start + i}) "
+                f"differ by {difference.max():.3g}",
+                "symmetrise it, e.g. (K + K.T) / 2",
+            )

@@ -1,0 +1,102 @@
+"""Filling a store: one task a tile, for all kernels of the bank; what is on disk is the resume state."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dmkl.data import Dataset
+from dmkl.events import Observer, Progress, ignore
+from dmkl.kernels import Bank
+from dmkl.runtime import Runtime
+from dmkl.store.store import KernelStore, opened
+from dmkl.tiling import Grid
+
+
+def build_store(
+    path: Path,
+    bank: Bank,
+    train: Dataset,
+    runtime: Runtime,
+    *,
+    largest_tile: int = 1024,
+    config: dict[str, Any] | None = None,
+    observer: Observer = ignore,
+) -> KernelStore:
+    """Create the store, or go on with the one at `path`, until no tile is missing."""
+    if path.exists():
+        store = KernelStore(path)
+        store.check_same(bank, train)
+        store.remove_partial_files()
+    else:
+        store = KernelStore.create(path, bank, train, Grid.cut(train.n, largest_tile), config or {})
+    _fit_centres(store, runtime, observer)
+    missing = store.missing()
+    total = store.grid.tiles
+    done = total - len(missing)
+    observer(Progress("tiles", done, total))
+    tasks = ((str(path), store.id, i, j) for i, j in missing)
+    for _ in runtime.map(fill_tile, tasks):
+        done += 1
+        observer(Progress("tiles", done, total))
+    return store
+
+
+class StoredPair:
+    """The samples of tile (i, j), read from the store's own views once each."""
+
+    def __init__(self, store: KernelStore, i: int, j: int) -> None:
+        self.same = i == j
+        self._store = store
+        self._rows, self._columns = store.grid.span(i), store.grid.span(j)
+        self._sides: dict[str, tuple[Any, Any]] = {}
+
+    def sides(self, view: str) -> tuple[Any, Any]:
+        if view not in self._sides:
+            X = self._store.views.rows(view, self._rows)
+            Z = X if self.same else self._store.views.rows(view, self._columns)
+            self._sides = {view: (X, Z)}  # kernels come view by view: one at a time is enough
+        return self._sides[view]
+
+    def given(self, view: str) -> Any:
+        return self._store.views.rectangle(view, self._rows, self._columns)
+
+
+def fill_tile(path: str, identity: str, i: int, j: int) -> None:
+    """Compute and write tile (i, j) of all kernels, one kernel after the other."""
+    store = opened(path, identity)
+    rows, columns = store.grid.span(i), store.grid.span(j)
+    store.write_tile(i, j, store.bank.tiles(StoredPair(store, i, j), rows, columns, store.row_means()))
+
+
+def _fit_centres(store: KernelStore, runtime: Runtime, observer: Observer) -> None:
+    """Row means of the centred kernels: one pass over the (recomputed, unwritten) tiles before the first is written."""
+    centred = store.bank.centred
+    if not centred or not np.isnan(store.row_means()).any():
+        return
+    sums = np.zeros((store.s, store.n))
+    pairs = store.grid.pairs()
+    tasks = ((str(store.path), store.id, i, j, centred) for i, j in pairs)
+    for done, ((i, j), tile_sums) in enumerate(zip(pairs, runtime.map(sum_tile, tasks), strict=True), 1):
+        for a, (by_row, by_column) in tile_sums.items():
+            sums[a, store.grid.span(i)] += by_row
+            if i != j:
+                sums[a, store.grid.span(j)] += by_column
+        observer(Progress("centring", done, len(pairs)))
+    store.write_row_means(sums / store.n)
+
+
+Sums = dict[int, tuple[NDArray[np.float64], NDArray[np.float64]]]
+
+
+def sum_tile(path: str, identity: str, i: int, j: int, kernels: list[int]) -> Sums:
+    """Row and column sums of tile (i, j)."""
+    store = opened(path, identity)
+    sums: Sums = {}
+    for a, values in store.bank.values(StoredPair(store, i, j), kernels):
+        exact = np.asarray(values, dtype=np.float64)
+        sums[a] = exact.sum(axis=1), exact.sum(axis=0)
+    return sums

@@ -1,0 +1,198 @@
+"""A kernel store: one Zarr v3 group on disk.
+
+    zarr.json   attributes 'dmkl': schema, recipes of the kernels, data hash, configuration, views
+    gram        (s, n, n) float32; one file a square tile with all kernels in it, only tiles (i, j) with j >= i
+    row_means   (s, n) float64, what centred kernels subtract (only there when one is centred)
+    views, labels   the training samples the kernels were computed from
+
+A tile exists when its file exists: it is written under another name and renamed. NaN is the fill value, and no
+kernel value is ever NaN, so a tile that is not there can't be mistaken for one that is.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import shutil
+import uuid
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dmkl.data import Dataset
+from dmkl.errors import ResourceError, StoreError
+from dmkl.files import make_folder, writing
+from dmkl.kernels import Bank
+from dmkl.store.arrays import create_tiled, get, open_group, put_array, read_header, write_tile_file
+from dmkl.store.views import StoredViews, describe_dataset, read_labels, write_dataset
+from dmkl.tiling import Grid
+from dmkl.version import __version__
+
+SCHEMA = 1
+KIND = "kernel store"
+FREE_MARGIN = 1.02  # file system overhead on top of the tiles' bytes
+
+
+class KernelStore:
+    """An open store: what it holds, which tiles are there, and reading and writing one tile."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._group = open_group(path, KIND)
+        header = read_header(self._group, KIND, SCHEMA, str(path))
+        try:
+            self.id: str = header["id"]
+            self.data_hash: str = header["data"]
+            self.config: dict[str, Any] = header["config"]
+            self.grid = Grid(int(header["n"]), int(header["tile"]))
+            self.bank = Bank.from_recipes(header["kernels"], self.grid.n)
+            self.labels = read_labels(self._group, header["dataset"])
+            self.views = StoredViews(self._group, header["dataset"])
+            self._gram: Any = self._group["gram"]
+        except (KeyError, TypeError, ValueError) as error:
+            raise StoreError(f"{path} lacks {error}", "build it again") from error
+
+    @classmethod
+    def create(cls, path: Path, bank: Bank, train: Dataset, grid: Grid, config: dict[str, Any]) -> KernelStore:
+        """Write everything but the tiles under another name, then rename: a store that exists is complete in this."""
+        check_space(path, projected_bytes(grid, len(bank)))
+        make_folder(path.parent)
+        temporary = path.with_name(f".{path.name}.creating")
+        with writing(path):
+            shutil.rmtree(temporary, ignore_errors=True)
+            import zarr
+
+            group = zarr.create_group(temporary)
+            n, s = grid.n, len(bank)
+            create_tiled(group, "gram", s, n, grid.tile)
+            if bank.centred:
+                put_array(group, "row_means", np.full((s, n), np.nan))
+            write_dataset(group, train, grid.tile)
+            header = {
+                "kind": KIND,
+                "schema": SCHEMA,
+                "version": __version__,
+                "id": uuid.uuid4().hex,
+                "n": n,
+                "tile": grid.tile,
+                "data": train.fingerprint(),
+                "kernels": bank.recipes(),
+                "dataset": describe_dataset(train),
+                "config": config,
+            }
+            group.attrs["dmkl"] = header
+            temporary.rename(path)
+        return cls(path)
+
+    @property
+    def n(self) -> int:
+        return self.grid.n
+
+    @property
+    def s(self) -> int:
+        return len(self.bank)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all tiles, whether already there or not."""
+        return projected_bytes(self.grid, self.s)
+
+    def check_same(self, bank: Bank, train: Dataset) -> None:
+        """Refuse to go on with a store that holds something else."""
+        if self.data_hash != train.fingerprint():
+            raise StoreError(f"{self.path} was built from other data", "choose another place or remove it")
+        if self.bank.recipes() != bank.recipes():
+            raise StoreError(f"{self.path} holds other kernels", "choose another place or remove it")
+
+    def tile_path(self, i: int, j: int) -> Path:
+        return self.path.joinpath("gram", *self._gram.metadata.encode_chunk_key((0, i, j)).split("/"))
+
+    def missing(self) -> list[tuple[int, int]]:
+        """Tiles not on disk yet."""
+        present = [_names(self.tile_path(i, 0).parent) for i in range(self.grid.blocks)]
+        return [(i, j) for i, j in self.grid.pairs() if self.tile_path(i, j).name not in present[i]]
+
+    def require_complete(self) -> None:
+        missing = len(self.missing())
+        if missing:
+            raise StoreError(
+                f"{self.path} lacks {missing} of {self.grid.tiles} tiles", "finish it with: dmkl kernels"
+            )
+
+    def remove_partial_files(self) -> None:
+        """Delete what a killed builder left half-written."""
+        for i in range(self.grid.blocks):
+            folder = self.tile_path(i, 0).parent
+            for name in _names(folder):
+                if name.endswith(".partial"):
+                    (folder / name).unlink(missing_ok=True)
+
+    def read_tile(self, a: int, i: int, j: int) -> NDArray[np.float32]:
+        """K_a[block i, block j] for j >= i, its checksum verified."""
+        try:
+            tile: NDArray[np.float32] = np.asarray(self._gram[a, self.grid.span(i), self.grid.span(j)])
+        except (ValueError, OSError, RuntimeError, TypeError) as error:
+            raise self._unusable(a, i, j, "damaged", "delete that file and run dmkl kernels again") from error
+        if np.isnan(tile[0, 0]):
+            raise self._unusable(a, i, j, "missing", "run dmkl kernels again")
+        return tile
+
+    def _unusable(self, a: int, i: int, j: int, what: str, hint: str) -> StoreError:
+        return StoreError(
+            f"tile ({i}, {j}) of kernel {a} '{self.bank.kernels[a].name}' is {what}: {self.tile_path(i, j)}",
+            f"{hint}: it builds only what is missing",
+        )
+
+    def write_tile(self, i: int, j: int, kernels: Iterable[tuple[int, NDArray[np.float32]]]) -> None:
+        """Write a tile from the values of every kernel, in any order."""
+        path = self.tile_path(i, j)
+        with writing(path):
+            write_tile_file(path, self.grid.tile, self.s, kernels)
+
+    def row_means(self) -> NDArray[np.float64]:
+        """(s, n): zero where nothing is centred, NaN until the centring pass has run."""
+        if not self.bank.centred:
+            return np.broadcast_to(0.0, (self.s, self.n))
+        return get(self._array("row_means"))
+
+    def write_row_means(self, values: NDArray[np.float64]) -> None:
+        with writing(self.path):
+            self._array("row_means")[...] = values
+
+    def _array(self, name: str) -> Any:
+        return self._group[name]
+
+
+@functools.lru_cache(maxsize=4)
+def opened(path: str, identity: str) -> KernelStore:
+    """The store as a task sees it: opened once a process, and still the one the coordinator meant."""
+    store = KernelStore(Path(path))
+    if store.id != identity:
+        raise StoreError(f"the store at {path} was replaced during the run")
+    return store
+
+
+def projected_bytes(grid: Grid, s: int) -> int:
+    """What all tiles will take on disk, checksums included."""
+    return grid.tiles * (s * (4 * grid.tile**2 + 4 + 16) + 4)
+
+
+def check_space(path: Path, needed: int) -> None:
+    """Refuse before anything is computed when the disk can't hold the tiles."""
+    folder = next(parent for parent in [path, *path.parents] if parent.exists())
+    free = shutil.disk_usage(folder).free
+    if needed * FREE_MARGIN > free:
+        raise ResourceError(
+            f"the kernels need {needed / 1e9:.2f} GB, the disk of {folder} has {free / 1e9:.2f} GB free",
+            "use another disk, fewer kernels or fewer samples",
+        )
+
+
+def _names(folder: Path) -> set[str]:
+    try:
+        return {entry.name for entry in os.scandir(folder)}
+    except FileNotFoundError:
+        return set()

@@ -1,0 +1,74 @@
+"""Shared small data. Tests leave nothing behind: Hypothesis keeps its examples in memory, not in a folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import configuration, settings
+
+from dmkl.config import KernelConfig
+from dmkl.data import Dataset, make_labels, make_view
+from dmkl.kernels import plan_bank
+from dmkl.runtime import Local
+from dmkl.store import KernelStore, build_store
+
+settings.register_profile("dmkl", database=None, deadline=None, max_examples=50)
+settings.load_profile("dmkl")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _hypothesis_folder(tmp_path_factory: pytest.TempPathFactory) -> None:
+    configuration.set_hypothesis_home_dir(tmp_path_factory.mktemp("hypothesis"))
+
+
+@pytest.fixture
+def rng() -> np.random.Generator:
+    return np.random.default_rng(7)
+
+
+def three_classes(n: int = 150, seed: int = 3) -> Dataset:
+    """Three overlapping classes in two feature views, one of them histograms."""
+    rng = np.random.default_rng(seed)
+    y = rng.integers(0, 3, n)
+    points = rng.normal(size=(n, 5)) + 1.5 * np.eye(5)[y]
+    histograms = rng.dirichlet(np.ones(8), size=n) + 0.3 * np.eye(8)[y]
+    views = {"points": make_view("points", "features", points), "words": make_view("words", "features", histograms)}
+    return Dataset(views, make_labels(y))
+
+
+KERNELS = [
+    KernelConfig("rbf", views=("*",), params={"width": ["0.5 median", "1 median"]}),
+    KernelConfig("linear", views=("points",), normalise=("unit-diagonal", "centre", "unit-trace")),
+    KernelConfig("intersection", views=("words",), normalise=("unit-mean",)),
+]
+
+
+@pytest.fixture(scope="session")
+def data() -> Dataset:
+    return three_classes()
+
+
+@pytest.fixture(scope="session")
+def store(data: Dataset, tmp_path_factory: pytest.TempPathFactory) -> KernelStore:
+    """A finished store of six kernels in 4 x 4 blocks; tests must not change it."""
+    path = tmp_path_factory.mktemp("shared") / "kernels.zarr"
+    return build_store(path, plan_bank(KERNELS, data), data, Local(2), largest_tile=40)
+
+
+def whole(store: KernelStore) -> np.ndarray:
+    """All kernels of a store as one array (s, n, n)."""
+    K = np.empty((store.s, store.n, store.n), np.float32)
+    for a in range(store.s):
+        for i, j in store.grid.pairs():
+            rows, columns = store.grid.span(i), store.grid.span(j)
+            tile = store.read_tile(a, i, j)
+            K[a, rows, columns], K[a, columns, rows] = tile, tile.T
+    return K
+
+
+def flip_a_bit(path: Path, position: int) -> None:
+    raw = bytearray(path.read_bytes())
+    raw[position] ^= 4
+    path.write_bytes(raw)

@@ -1,0 +1,90 @@
+"""The configuration is read strictly; every refusal says where and what."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dmkl.config import parse_bytes, parse_config, read_config
+from dmkl.errors import ConfigError
+
+GOOD: dict[str, Any] = {"data": {"example": "digits"}, "kernels": [{"kernel": "rbf", "width": [1, 2]}]}
+
+
+def changed(section: str, **values: Any) -> dict[str, Any]:
+    return {**GOOD, section: {**GOOD.get(section, {}), **values}}
+
+
+def test_defaults_and_variant_parameters() -> None:
+    config = parse_config(changed("formulation", name="uniform", C=10))
+    assert config.kernels[0].params == {"width": [1, 2]}
+    assert config.formulation.params == {"C": 10}
+    assert config.solve.tol == 1e-3
+
+
+def test_a_configuration_survives_being_written_down() -> None:
+    config = parse_config(changed("views", colour={"columns": "red*", "kind": "features"}))
+    assert parse_config(config.to_dict()) == config
+
+
+def test_paths_count_from_the_file(tmp_path: Path) -> None:
+    (tmp_path / "a.toml").write_text('[data]\npath = "x.npz"\n[[kernels]]\nkernel = "rbf"\n[run]\nstore = "s.zarr"\n')
+    config = read_config(tmp_path / "a.toml")
+    assert config.data.path == (str(tmp_path / "x.npz"),)
+    assert config.run.store == str(tmp_path / "s.zarr")
+
+
+def test_overrides_are_toml_values_or_bare_words() -> None:
+    overrides = {"formulation.C": "100", "run.cluster": "local:2", "solve.tol": "1e-5", "data.path": "['a', 'b']"}
+    config = parse_config({**GOOD, "data": {}}, overrides=overrides)
+    assert config.formulation.params == {"C": 100}
+    assert (config.run.cluster, config.solve.tol, config.data.path) == ("local:2", 1e-5, ("a", "b"))
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ({**GOOD, "solver": {}}, "unknown key 'solver' in the configuration; did you mean 'solve'"),
+        (changed("solve", tolerance=1), r"unknown key 'tolerance' in \[solve\]"),
+        (changed("data", lables="y"), r"unknown key 'lables' in \[data\]; did you mean 'labels'"),
+        (changed("solve", tol="small"), r"\[solve\] tol should be float, not 'small'"),
+        (changed("solve", seed=1.5), r"\[solve\] seed should be int, not 1.5"),
+        (changed("solve", baselines=1), r"\[solve\] baselines should be bool, not 1"),
+        (changed("solve", tol=0), "tol should be positive"),
+        (changed("data", test=1.0), r"test should be a fraction in \[0, 1\), not 1"),
+        (changed("data", path="x.npz"), "names both path and example"),
+        ({**GOOD, "data": {}}, "names neither path nor example"),
+        ({**GOOD, "kernels": []}, "names no kernel"),
+        ({**GOOD, "kernels": {"kernel": "rbf"}}, r"write \[\[kernels\]\]"),
+        ({**GOOD, "kernels": [{"width": 1}]}, r"\[\[kernels\]\] number 1 lacks kernel"),
+        ({**GOOD, "data": 3}, r"\[data\] should be a table, not 3"),
+        (changed("run", memory="many"), "'many' is not an amount of memory; write it like '4 GB'"),
+        (changed("run", workers=-1), "workers at least 0"),
+    ],
+)
+def test_wrong_configurations_are_refused(table: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        parse_config(table)
+
+
+def test_unreadable_files_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="no such config file"):
+        read_config(tmp_path / "none.toml")
+    (tmp_path / "bad.toml").write_text("[data\n")
+    with pytest.raises(ConfigError, match="is not valid TOML"):
+        read_config(tmp_path / "bad.toml")
+
+
+def test_overrides_need_a_section() -> None:
+    with pytest.raises(ConfigError, match="use SECTION.KEY=VALUE"):
+        parse_config(GOOD, overrides={"tol": "1"})
+
+
+@given(st.integers(1, 10**6), st.sampled_from(["", "B", "kB", "MB", "GB", "MiB", "GiB", "TB"]))
+def test_amounts_of_memory(number: int, unit: str) -> None:
+    factor = {"": 1, "B": 1, "kB": 1e3, "MB": 1e6, "GB": 1e9, "MiB": 2**20, "GiB": 2**30, "TB": 1e12}[unit]
+    assert parse_bytes(f"{number} {unit}") == parse_bytes(f"{number}{unit}") == int(number * factor)
