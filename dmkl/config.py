@@ -202,9 +202,7 @@ def _coerce(value: Any, hint: Any, where: str) -> Any:
         number = _number(value)
         if number is not None:
             return number
-    elif hint is int and isinstance(value, int) and not isinstance(value, bool):
-        return value
-    elif hint in (str, bool) and isinstance(value, hint):
+    elif hint in (int, str, bool) and type(value) is hint:
         return value
     wanted = getattr(hint, "__name__", str(hint))
     raise ConfigError(f"{where} should be {wanted}, not {value!r}")

@@ -137,9 +137,7 @@ def test_triangles_become_the_squares_they_were_cut_from(n, told, kind):
 
 
 def test_refused_triangles():
-    with pytest.raises(
-        DataError, match="10 values in its triangle; 7 samples need 21 without the diagonal or 28"
-    ):
+    with pytest.raises(DataError, match="10 values in its triangle; 7 samples need 21 without the diagonal or 28"):
         make_view("d", "distance", np.ones(10), n=7)
     with pytest.raises(DataError, match="kernel view 'k' lacks its diagonal; give the 15 values"):
         make_view("k", "kernel", np.ones(10), n=5)
@@ -241,9 +239,7 @@ def test_a_single_matrix_and_several_files(tmp_path):
         load_dataset(clash, {})
 
 
-TABLE = (
-    "height,width,f_1,f_2,kind,y,fold\n1,2,3,4,a,0,1\n5,6,7,8,b,1,1\n9,10,11,12,a,0,0\n13,14,15,16,b,1,1\n"
-)
+TABLE = "height,width,f_1,f_2,kind,y,fold\n1,2,3,4,a,0,1\n5,6,7,8,b,1,1\n9,10,11,12,a,0,0\n13,14,15,16,b,1,1\n"
 
 
 def test_tables(tmp_path):
@@ -324,9 +320,7 @@ def test_refused_sources(tmp_path):
         read_source(DataConfig())
     with pytest.raises(ConfigError, match="did you mean 'digits'"):
         read_source(DataConfig(example="digit"))
-    with pytest.raises(
-        DataError, match=r"no views found among the arrays: pixels float64\[12, 3\], y int64\[12\]"
-    ):
+    with pytest.raises(DataError, match=r"no views found among the arrays: pixels float64\[12, 3\], y int64\[12\]"):
         load_dataset(saved(tmp_path, pixels=X, y=Y), {})
     with pytest.raises(DataError, match="no views found"):
         load_dataset(saved(tmp_path, y=Y), {})

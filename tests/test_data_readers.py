@@ -190,9 +190,7 @@ def test_unreadable_and_too_large(tmp_path, monkeypatch):
     def refuse(*args, error, **kwargs):
         raise error
 
-    monkeypatch.setitem(
-        READERS._entries, ".csv", lambda _: refuse(error=PermissionError(13, "Permission denied"))
-    )
+    monkeypatch.setitem(READERS._entries, ".csv", lambda _: refuse(error=PermissionError(13, "Permission denied")))
     with pytest.raises(DataError, match=r"cannot read .*t.csv: Permission denied; check"):
         read_arrays(path)
     monkeypatch.setitem(READERS._entries, ".csv", lambda _: refuse(error=MemoryError()))

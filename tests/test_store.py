@@ -16,8 +16,8 @@ import pytest
 import zarr
 from conftest import KERNELS, flip_a_bit, three_classes, whole
 
-from dmkl.data import Dataset, make_view
 from dmkl.config import KernelConfig
+from dmkl.data import Dataset, make_view
 from dmkl.errors import OutputError, ResourceError, StoreError
 from dmkl.kernels import plan_bank
 from dmkl.runtime import Local

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 import time
 from collections.abc import Iterator
@@ -30,7 +31,7 @@ class Console:
             return
         self._remove_bars()
         text = f"{label:<9}" + "   ".join(facts)
-        self._out(text if seconds is None else f"{text:<90} {seconds:.1f} s")
+        self._out(text if seconds is None else f"{text:<96} {seconds:.1f} s")
 
     def result(self, value: Any) -> None:
         """The JSON object of a command, under --json."""
@@ -72,7 +73,7 @@ class Console:
         elif isinstance(event, Progress):
             self._advance(event.stage, event.done, event.total, "")
         elif isinstance(event, RoundDone):
-            detail = f"round {event.round}, worst gap {event.gap:.1e}, {event.svm_calls} SVM calls"
+            detail = f"round {event.round}, worst gap {short(event.gap)}, {event.svm_calls} SVM calls"
             self._advance("classes", event.finished, event.classes, detail)
             if self._verbosity > 0:
                 self._err(f"classes  {event.finished}/{event.classes}  {detail}")
@@ -99,6 +100,12 @@ class Console:
     def _err(self, text: str) -> None:
         sys.stderr.write(text + "\n")
         sys.stderr.flush()
+
+
+def short(value: float) -> str:
+    """'9.8e-4': a small number in few characters."""
+    mantissa, exponent = f"{value:.1e}".split("e") if math.isfinite(value) else (str(value), "0")
+    return mantissa if not int(exponent) else f"{mantissa}e{int(exponent)}"
 
 
 def count(number: int, noun: str) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from dmkl.cli import options
-from dmkl.cli.console import Console, count
+from dmkl.cli.console import Console, count, short
 from dmkl.errors import StoreError
 
 
@@ -45,7 +45,7 @@ def _run(folder: Path, console: Console) -> None:
         "run",
         str(folder),
         train["formulation"],
-        f"gap {train['gap']:.0e}",
+        f"gap {short(train['gap'])}",
         count(len(model.coef), "support sample"),
     )
     for name, value in summary.get("score", {}).get("metrics", {}).items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -64,5 +65,5 @@ def overrides(settings: tuple[str, ...], **named: Any) -> dict[str, str]:
     }
     for name, value in named.items():
         if value is not None:
-            result[f"{places[name]}.{name}"] = str(value)
+            result[f"{places[name]}.{name}"] = json.dumps(value)  # text stays text: memory may be all digits
     return result

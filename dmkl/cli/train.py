@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from dmkl.cli import options
-from dmkl.cli.console import Console, count
+from dmkl.cli.console import Console, count, short
 from dmkl.cli.source import budget, read_source
 from dmkl.errors import SolverError
 
@@ -56,7 +56,7 @@ def train(
     facts = trained.summary["train"]
     if not facts["converged"]:
         raise SolverError(
-            f"the gap is {facts['gap']:.1e} after {facts['rounds']} rounds, {given.config.solve.tol:g} was asked for",
+            f"the gap is {short(facts['gap'])} after {facts['rounds']} rounds, {given.config.solve.tol:g} was asked for",
             f"the model in {out} is the best found",
         )
 
@@ -73,7 +73,7 @@ def _train(facts: dict[str, Any]) -> list[str]:
         count(facts["classes"], "class"),
         count(facts["passes"], "pass"),
         count(facts["svm_calls"], "SVM call"),
-        f"gap {facts['gap']:.0e} ({proof})",
+        f"gap {short(facts['gap'])} ({proof})",
     ]
 
 

@@ -160,7 +160,8 @@ def base_tile(pair: Pair, view: str, base: str) -> Float64:
     """The distances or similarities of a pair of blocks, exactly symmetric on the diagonal of the matrix."""
     if base == GIVEN:
         return np.asarray(pair.given(view), dtype=np.float64)
-    tile = BASES[base].tile(*pair.sides(view))
+    with np.errstate(over="ignore", invalid="ignore"):  # what overflows is refused below
+        tile = BASES[base].tile(*pair.sides(view))
     if pair.same:
         lower = np.tril_indices(tile.shape[0], -1)
         tile[lower] = tile.T[lower]

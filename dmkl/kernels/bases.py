@@ -44,14 +44,16 @@ def _is_sparse(block: Any) -> bool:
 def _dot(X: Any, Z: Any) -> Float64:
     if _is_sparse(X):
         return np.ascontiguousarray((X.astype(np.float64) @ Z.astype(np.float64).T).toarray())
-    return np.matmul(dense(X), dense(Z).T)
+    product: Float64 = np.matmul(dense(X), dense(Z).T)
+    return product
 
 
 def _squared_norms(X: Any) -> Float64:
     if _is_sparse(X):
         return np.asarray(X.astype(np.float64).power(2).sum(axis=1), dtype=np.float64).ravel()
     X = dense(X)
-    return np.einsum("ij,ij->i", X, X)
+    norms: Float64 = np.einsum("ij,ij->i", X, X)
+    return norms
 
 
 def _sqeuclidean(X: Any, Z: Any) -> Float64:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dmkl.config import KernelConfig, Parameters, construct
 from dmkl.data import Dataset, View
@@ -18,6 +19,7 @@ from dmkl.kernels.bases import BASES, GIVEN, dense
 from dmkl.kernels.functions import KERNELS, Kernel, Scales
 
 NORMALISERS = ("unit-diagonal", "centre", "unit-trace", "unit-mean")  # in the order they apply
+Samples = NDArray[np.int64]
 SCALE_SAMPLES = 1000  # distances for widths are measured between this many training samples at most
 
 
@@ -55,10 +57,17 @@ def measure(view: View, base: str) -> Scales:
     """Median and mean distance, and spread, over a fixed random subset of the training samples."""
     n = view.values.shape[0]
     chosen = np.sort(np.random.default_rng(0).permutation(n)[:SCALE_SAMPLES])
-    block = view.values[chosen]
+    with np.errstate(over="ignore", invalid="ignore"):
+        scales = _measured(view.values[chosen], base, chosen)
+    if np.isinf([scales.median, scales.mean, scales.spread]).any() or np.isnan(scales.spread):
+        raise DataError(f"the {base} values of view '{view.name}' overflow", "rescale the features")
+    return scales
+
+
+def _measured(block: Any, base: str, chosen: Samples) -> Scales:
     if base == GIVEN:
         distances: Any = np.asarray(block[:, chosen], dtype=np.float64)
-        spread = np.nan
+        spread = 0.0
     else:
         block = dense(block)
         spread = block.shape[1] * float(block.var())

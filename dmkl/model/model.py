@@ -20,7 +20,7 @@ from dmkl.data import Dataset, Labels, View
 from dmkl.errors import DataError, did_you_mean
 from dmkl.kernels import Bank
 from dmkl.runtime import Runtime
-from dmkl.solvers import Fit
+from dmkl.solvers import Fit, describe
 from dmkl.store import KernelStore
 
 Float64 = NDArray[np.float64]
@@ -141,7 +141,7 @@ def _used(bank: Bank, view: str) -> bool:
 
 def _about(fit: Fit, widths: dict[str, int]) -> dict[str, Any]:
     return {
-        "formulation": repr(fit.formulation),
+        "formulation": describe(fit.formulation),
         "gap": np.atleast_1d(fit.gap).tolist(),
         "objective": np.atleast_1d(fit.objective).tolist(),
         "dual": np.atleast_1d(fit.dual).tolist(),

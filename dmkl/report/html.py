@@ -11,7 +11,7 @@ import numpy as np
 
 from dmkl.files import write_atomically
 from dmkl.model import Model, support_per_class
-from dmkl.solvers import Fit
+from dmkl.solvers import Fit, describe
 from dmkl.version import __version__
 
 STYLE = """
@@ -35,7 +35,7 @@ def write_report(path: Path, model: Model, fit: Fit, summary: dict[str, Any]) ->
         _rounds(fit),
         _provenance(summary),
     ]
-    title = f"dmkl: {html.escape(repr(fit.formulation))}"
+    title = f"dmkl: {html.escape(describe(fit.formulation))}"
     page = (
         "<!doctype html>\n"
         f'<html lang="en"><head><meta charset="utf-8"><title>{title}</title>'

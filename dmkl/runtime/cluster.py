@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import CancelledError
 from typing import Any
 
+import dask
 from distributed import Client, Future, KilledWorker
 from distributed.client import ClosedClientError
 from distributed.comm.core import CommClosedError
@@ -51,7 +52,8 @@ class Cluster:
     def hold(self, function: Callable[..., Any], *arguments: Any) -> Any:
         key = f"dmkl-{function.__name__}-{self._session}-{next(self._numbers)}"
         try:
-            return self.client.submit(run_task, function, *arguments, key=key, pure=False)
+            with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1TB"}):
+                return self.client.submit(run_task, function, *arguments, key=key, pure=False)
         except (CommClosedError, ClosedClientError, OSError) as error:
             raise _gone(error) from error
 

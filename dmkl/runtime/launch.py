@@ -49,7 +49,7 @@ def _own_workers(count: int) -> Iterator[Runtime]:
         LocalCluster(
             n_workers=count,
             threads_per_worker=1,
-            dashboard_address=None,
+            dashboard_address=":0",  # None would still open port 8787
             silence_logs=logging.ERROR,
         ) as cluster,
         _connected(cluster) as runtime,

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,6 +44,16 @@ class Solver(Protocol):
 
     def step(self, problem: Problem, state: State) -> State:
         """One round: improve the classes whose gap is above the tolerance, and certify them over all samples."""
+
+
+def describe(formulation: Any) -> str:
+    """'UniformMKL C=10': the name, then the values that are not its defaults, and C always."""
+    words = [type(formulation).__name__]
+    for field in dataclasses.fields(formulation):
+        value = getattr(formulation, field.name)
+        if field.name == "C" or value != field.default:
+            words.append(f"{field.name}={value:g}" if isinstance(value, float) else f"{field.name}={value}")
+    return " ".join(words)
 
 
 class Formulation(Protocol):

@@ -35,14 +35,10 @@ class State:
 
     @property
     def gap(self) -> Float64:
-        return relative_gap(self.primal, self.dual)
-
-
-def relative_gap(primal: Any, dual: Any) -> Any:
-    """(P - L) / max(|P|, 1e-12), infinite where there is no bound yet."""
-    with np.errstate(invalid="ignore"):
-        gap = (primal - dual) / np.maximum(np.abs(primal), 1e-12)
-    return np.where(np.isnan(gap), np.inf, gap)
+        """(P - L) / max(|P|, 1e-12) per class, infinite where there is no bound yet."""
+        with np.errstate(invalid="ignore"):
+            gap = (self.primal - self.dual) / np.maximum(np.abs(self.primal), 1e-12)
+        return np.where(np.isnan(gap), np.inf, gap)
 
 
 def save_state(path: Path, state: State, identity: str) -> None:

@@ -25,6 +25,8 @@ from dmkl.solvers.working_sets import batches, first_sets, grown
 
 WHOLE_SHARE = 0.6  # of the memory left that the average matrix may take
 BLOCK_SHARE = 0.5  # of the memory left that a batch of compact blocks may take
+PIECES = 1.5  # bytes in flight while a matrix is put together, as a multiple of its own
+FLOAT32_TOL = 1e-4  # below it, averages of float32 kernels are kept in float64
 INNER = 0.25  # a compact problem's tolerance as a share of the whole one's
 
 
@@ -74,11 +76,12 @@ class UniformSolver:
     def _whole_fits(self, problem: Problem) -> bool:
         stack = problem.stack
         room = problem.runtime.memory / problem.runtime.workers if problem.runtime.remote else stack.memory.left
-        return self._average is not None or stack.combine_bytes <= WHOLE_SHARE * room
+        needed = PIECES * problem.n**2 * _dtype(problem).itemsize
+        return self._average is not None or needed <= WHOLE_SHARE * room
 
     def _solve_whole(self, problem: Problem, state: State, classes: NDArray[np.int64]) -> State:
         if self._average is None:
-            average = problem.stack.combine_near(state.weights)
+            average = problem.stack.combine_near(state.weights, dtype=_dtype(problem))
             self._average = problem.runtime.hold(prepare, problem.oracle, average)
         kernels = ((k, self._average, np.arange(problem.n), problem.tol) for k in classes)
         state = _copied(state)
@@ -103,18 +106,18 @@ class UniformSolver:
         self, problem: Problem, state: State, classes: NDArray[np.int64]
     ) -> Iterator[tuple[int, NDArray[Any], NDArray[np.int64], float]]:
         """Blocks of as many classes as fit in memory, one gathering pass a batch."""
-        stack = problem.stack
+        stack, dtype = problem.stack, _dtype(problem)
         sets = [np.flatnonzero(state.working[:, k]) for k in classes]
         room = int(BLOCK_SHARE * stack.memory.left)
-        for batch in batches([len(W) ** 2 * stack.dtype.itemsize for W in sets], room):
-            if len(sets[batch[0]]) ** 2 * stack.dtype.itemsize > room:
+        for batch in batches([len(W) ** 2 * dtype.itemsize for W in sets], room):
+            if len(sets[batch[0]]) ** 2 * dtype.itemsize > room:
                 raise ResourceError(
                     f"class {classes[batch[0]]} needs a block of {len(sets[batch[0]])} samples, "
                     f"more than the {room / 1e6:,.0f} MB there are for it",
                     "raise --memory",
                 )
             chosen = [sets[position] for position in batch]
-            blocks = stack.block(chosen, weights=state.weights)
+            blocks = stack.block(chosen, weights=state.weights, dtype=dtype)
             for position, W, block in zip(batch, chosen, blocks, strict=True):
                 yield int(classes[position]), block, W, INNER * problem.tol
 
@@ -139,6 +142,11 @@ class UniformSolver:
         primal, dual, intercept = svm_bounds(beta, scores, y, np.full(problem.n, C), np.ones(problem.n), free)
         state.primal[k], state.dual[k], state.intercept[k] = primal, dual, intercept
         state.working[:, k] = grown(state.working[:, k], y * (scores + intercept))
+
+
+def _dtype(problem: Problem) -> np.dtype[Any]:
+    """What averages are kept in: rounding them once more must stay far below the tolerance."""
+    return problem.stack.dtype if problem.tol >= FLOAT32_TOL else np.dtype(np.float64)
 
 
 def _better(old: Sequence[float], primal: float, dual: float) -> tuple[float, float]:

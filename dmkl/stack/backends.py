@@ -38,7 +38,7 @@ def open_stack(
         fits = store.nbytes <= HOLD_SHARE * budget.left
         backend = "cluster" if runtime.remote else "memory" if fits else "disk"
     shards: list[Any] = [
-        StoreShard(str(store.path.resolve()), store.id, store.grid, i, store.s) for i in range(store.grid.blocks)
+        StoreShard(str(store.path), store.id, store.grid, i, store.s) for i in range(store.grid.blocks)
     ]
     if backend == "memory":
         shards = list(runtime.map(hold, ((shard,) for shard in shards)))

@@ -62,7 +62,7 @@ def combine_tile(shard: Shard, j: int, weights: Float64) -> Float64:
     if not len(active):
         rows, columns = shard.grid.span(shard.i), shard.grid.span(j)
         return np.zeros((rows.stop - rows.start, columns.stop - columns.start))
-    total = np.multiply(shard.tile(int(active[0]), j), weights[active[0]], dtype=np.float64)
+    total: Float64 = np.multiply(shard.tile(int(active[0]), j), weights[active[0]], dtype=np.float64)
     scaled = np.empty_like(total)
     for a in active[1:]:
         total += np.multiply(shard.tile(int(a), j), weights[a], out=scaled, dtype=np.float64)
@@ -113,10 +113,11 @@ def place(blocks: list[NDArray[Any]], sets: Sequence[Samples], rows: slice, piec
 def assemble_matrix(n: int, rows: Sequence[slice], pieces: Sequence[list[NDArray[Any]]]) -> NDArray[Any]:
     """One whole combined matrix from the pieces of all shards."""
     everything = [np.arange(n)]
-    block = np.empty((1, n, n), pieces[0][0].dtype)
+    block: NDArray[Any] = np.empty((1, n, n), pieces[0][0].dtype)
     for span, shard_pieces in zip(rows, pieces, strict=True):
         place([block], everything, span, shard_pieces)
-    return block[0]
+    matrix: NDArray[Any] = block[0]
+    return matrix
 
 
 def rows_shard(shard: Shard, samples: Samples, kernels: Sequence[int], dtype: Any) -> list[tuple[slice, slice, Any]]:

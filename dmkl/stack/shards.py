@@ -21,12 +21,18 @@ Tile = NDArray[Any]
 class Shard(Protocol):
     """Tiles (i, j), j >= i, of block row i."""
 
-    grid: Grid
-    i: int
-    s: int
+    @property
+    def grid(self) -> Grid: ...
+
+    @property
+    def i(self) -> int: ...
+
+    @property
+    def s(self) -> int: ...
 
     def tile(self, a: int, j: int) -> Tile:
         """K_a[block i, block j]."""
+        ...
 
 
 @dataclass(frozen=True)

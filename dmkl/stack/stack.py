@@ -147,14 +147,20 @@ class KernelStack:
         *,
         kernels: Sequence[int] | None = None,
         weights: Float64 | None = None,
+        dtype: Any = None,
     ) -> list[NDArray[Any]]:
-        """For each ascending set W of samples, `K[kernels][:, W, W]`, or (|W|, |W|) of the weighted sum; one pass."""
+        """For each ascending set W of samples, `K[kernels][:, W, W]`, or (|W|, |W|) of the weighted sum; one pass.
+
+        Blocks have the dtype of the stack unless told otherwise. A weighted sum of float32 kernels in float32 is rounded
+        once more, which certificates below about 1e-5 notice.
+        """
+        dtype = np.dtype(dtype or self.dtype)
         kernels = list(range(self.s)) if kernels is None else list(kernels)
         depth = 1 if weights is not None else len(kernels)
-        size = sum(depth * len(W) ** 2 for W in sets) * self.dtype.itemsize
+        size = sum(depth * len(W) ** 2 for W in sets) * dtype.itemsize
         self.memory.require(size, f"a block of {max(map(len, sets))} samples" if len(sets) == 1 else "the blocks")
-        blocks = [np.empty((depth, len(W), len(W)), self.dtype) for W in sets]
-        tasks = ((shard, sets, kernels, weights, self.dtype) for shard in self._shards)
+        blocks = [np.empty((depth, len(W), len(W)), dtype) for W in sets]
+        tasks = ((shard, sets, kernels, weights, dtype) for shard in self._shards)
         for i, pieces in enumerate(self.runtime.map(passes.gather_shard, tasks)):
             passes.place(blocks, sets, self.grid.span(i), pieces)
         self.passes += 1
@@ -172,27 +178,22 @@ class KernelStack:
         self.passes += 1
         return result
 
-    def combine(self, weights: Float64) -> NDArray[Any]:
+    def combine(self, weights: Float64, *, dtype: Any = None) -> NDArray[Any]:
         """The whole matrix `sum_a weights[a] K_a` (n, n); one pass."""
-        return self.block([np.arange(self.n)], weights=np.asarray(weights, dtype=np.float64))[0]
+        return self.block([np.arange(self.n)], weights=np.asarray(weights, dtype=np.float64), dtype=dtype)[0]
 
-    def combine_near(self, weights: Float64) -> Any:
+    def combine_near(self, weights: Float64, *, dtype: Any = None) -> Any:
         """`combine`, held where tasks run: the matrix itself in this process, a future made by workers on a cluster."""
         if not self.runtime.remote:
-            return self.combine(weights)
+            return self.combine(weights, dtype=dtype)
         everything = [np.arange(self.n)]
         pieces = [
-            self.runtime.hold(passes.gather_shard, shard, everything, range(self.s), weights, self.dtype)
+            self.runtime.hold(passes.gather_shard, shard, everything, range(self.s), weights, dtype or self.dtype)
             for shard in self._shards
         ]
         spans = [self.grid.span(i) for i in range(self.grid.blocks)]
         self.passes += 1
         return self.runtime.hold(passes.assemble_matrix, self.n, spans, pieces)
-
-    @property
-    def combine_bytes(self) -> int:
-        """Memory `combine` takes at its peak: the matrix and the pieces in flight."""
-        return int(1.5 * self.n**2 * self.dtype.itemsize)
 
     def require_semidefinite(self, who: str) -> None:
         """Refuse kernels that a convex formulation cannot use."""

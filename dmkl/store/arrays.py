@@ -88,14 +88,14 @@ def _full_size(values: NDArray[np.float32], side: int) -> NDArray[np.float32]:
 
 def _write_checked(file: io.FileIO, values: NDArray[Any]) -> None:
     """Bytes and their checksum; an unbuffered write may stop short when the disk fills up."""
-    rest = memoryview(values).cast("B")
+    rest = memoryview(cast(bytes, values)).cast("B")
     while rest:
         rest = rest[file.write(rest) :]
     file.write(google_crc32c.value(cast(bytes, values)).to_bytes(4, "little"))
 
 
-def get(array: zarr.Array[Any], selection: Any = ...) -> NDArray[Any]:
-    """Values of an array; damage found by a checksum, or a chunk that is gone, is said with the array's name."""
+def get(array: Any, selection: Any = ...) -> NDArray[Any]:
+    """Values of a Zarr array; damage found by a checksum, or a chunk that is gone, is said with the array's name."""
     try:
         return np.asarray(array[selection])
     except (ValueError, OSError, RuntimeError) as error:

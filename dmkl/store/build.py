@@ -38,7 +38,7 @@ def build_store(
     total = store.grid.tiles
     done = total - len(missing)
     observer(Progress("tiles", done, total))
-    tasks = ((str(path), store.id, i, j) for i, j in missing)
+    tasks = ((str(store.path), store.id, i, j) for i, j in missing)
     for _ in runtime.map(fill_tile, tasks):
         done += 1
         observer(Progress("tiles", done, total))

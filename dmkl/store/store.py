@@ -40,7 +40,7 @@ class KernelStore:
     """An open store: what it holds, which tiles are there, and reading and writing one tile."""
 
     def __init__(self, path: Path) -> None:
-        self.path = path
+        self.path = path.resolve()  # tasks elsewhere have another working directory
         self._group = open_group(path, KIND)
         header = read_header(self._group, KIND, SCHEMA, str(path))
         try:
@@ -71,7 +71,7 @@ class KernelStore:
             if bank.centred:
                 put_array(group, "row_means", np.full((s, n), np.nan))
             write_dataset(group, train, grid.tile)
-            header = {
+            header: dict[str, Any] = {
                 "kind": KIND,
                 "schema": SCHEMA,
                 "version": __version__,
@@ -118,9 +118,7 @@ class KernelStore:
     def require_complete(self) -> None:
         missing = len(self.missing())
         if missing:
-            raise StoreError(
-                f"{self.path} lacks {missing} of {self.grid.tiles} tiles", "finish it with: dmkl kernels"
-            )
+            raise StoreError(f"{self.path} lacks {missing} of {self.grid.tiles} tiles", "finish it with: dmkl kernels")
 
     def remove_partial_files(self) -> None:
         """Delete what a killed builder left half-written."""

@@ -20,7 +20,7 @@ from dmkl.memory import Budget, peak_resident
 from dmkl.model import Model, make_model, per_class, save_model, score
 from dmkl.report import write_report
 from dmkl.runtime import Runtime
-from dmkl.solvers import FORMULATIONS, Fit, UniformMKL, solve
+from dmkl.solvers import FORMULATIONS, Fit, UniformMKL, describe, solve
 from dmkl.stack import KernelStack, open_stack
 from dmkl.store import KernelStore
 
@@ -57,6 +57,8 @@ def train(
     run.check(config)
     started = time.perf_counter()
     prepared = prepare(config) if store is None else None
+    if prepared is not None and (path := _store_path(config, run)).exists():
+        KernelStore(path).check_same(prepared.bank, prepared.train)
     if run.claim(config):
         observed(Note(f"going on with the unfinished run in {out}"))
     if store is None:
@@ -130,7 +132,7 @@ def _kernel_facts(store: KernelStore, seconds: float) -> dict[str, Any]:
 
 def _train_facts(fit: Fit, stack: KernelStack, seconds: float) -> dict[str, Any]:
     return {
-        "formulation": repr(fit.formulation),
+        "formulation": describe(fit.formulation),
         "classes": len(np.atleast_1d(fit.gap)),
         "rounds": fit.rounds,
         "passes": fit.passes,

@@ -1,0 +1,380 @@
+"""The command line: what a person types, sees and gets back."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import flip_a_bit, three_classes
+
+from dmkl.cli.main import main
+from dmkl.model import load_model
+from dmkl.store import KernelStore
+
+CONFIG = """
+[data]
+path = "data.npz"
+test = 0.25
+[[kernels]]
+kernel = "rbf"
+width = ["0.5 median", "1 median"]
+[[kernels]]
+kernel = "linear"
+normalise = "unit-trace"
+[formulation]
+name = "uniform"
+C = 5
+[run]
+tile = 40
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working directory with data and a configuration."""
+    data = three_classes(120)
+    arrays = {f"X_{name}": np.asarray(view.values) for name, view in data.views.items()}
+    assert data.labels is not None
+    np.savez(tmp_path / "data.npz", y=data.labels.values, **arrays)
+    (tmp_path / "config.toml").write_text(CONFIG)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def run(*arguments: str) -> int:
+    return main(list(arguments))
+
+
+def test_the_whole_way(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("kernels", "config.toml", "-o", "k.zarr") == 0
+    assert run("train", "k.zarr", "-o", "run") == 0
+    shown = capsys.readouterr().out
+    assert [line.split()[0] for line in shown.splitlines()] == [
+        "kernels",
+        "store",
+        "kernels",
+        "train",
+        "score",
+        "report",
+    ]
+    assert "(proved)" in shown
+    assert run("info", "k.zarr", "--verify") == 0
+    assert run("info", "run") == 0
+    assert run("evaluate", "run", "data.npz") == 0
+    assert run("predict", "run", "data.npz", "-o", "out.csv") == 0
+    assert run("predict", "run", "data.npz", "-o", "out.npz") == 0
+    shown = capsys.readouterr().out
+    assert "every checksum right" in shown
+    rows = (folder / "out.csv").read_text().splitlines()
+    assert rows[0] == "label,score 0,score 1,score 2"
+    predicted = np.load(folder / "out.npz")
+    assert [row.split(",")[0] for row in rows[1:]] == predicted["label"].tolist()
+    truth = np.load(folder / "data.npz")["y"].astype(str)
+    assert np.mean(predicted["label"] == truth) > 0.7
+    left = {path.name for path in (folder / "run").iterdir()}
+    assert left == {"config.json", "manifest.json", "events.jsonl", "model.zarr.zip", "scores.json", "report.html"}
+    assert "<script" not in (folder / "run/report.html").read_text()
+
+
+def test_from_configuration_to_report_in_one_command(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("train", "config.toml", "--json", "-s", "solve.baselines=true") == 0
+    summary = json.loads(capsys.readouterr().out)
+    assert summary["kernels"]["kernels"] == 6
+    assert summary["train"]["gap"] <= 1e-3
+    assert 0.7 < summary["score"]["metrics"]["accuracy"] <= 1
+    assert "/" in summary["score"]["best_single"]["kernel"]
+    manifest = json.loads((folder / "runs/config/manifest.json").read_text())
+    assert manifest["versions"]["dmkl"]
+    assert manifest["data"] == KernelStore(folder / "runs/config/kernels.zarr").data_hash
+
+
+def test_options_override_the_file(folder: Path) -> None:
+    assert run("train", "config.toml", "-q", "-o", "a", "--tol", "1e-6", "--seed", "3", "-s", "formulation.C=50") == 0
+    config = json.loads((folder / "a/config.json").read_text())
+    assert (config["solve"]["tol"], config["solve"]["seed"], config["formulation"]["params"]) == (1e-6, 3, {"C": 50})
+    assert max(load_model(folder / "a/model.zarr.zip").about["gap"]) <= 1e-6
+
+
+def test_both_oracles_train(folder: Path) -> None:
+    assert run("train", "config.toml", "-q", "-o", "a", "--oracle", "libsvm", "--tol", "1e-5") == 0
+    assert run("train", "config.toml", "-q", "-o", "b", "--oracle", "smo", "--tol", "1e-5") == 0
+    one, other = (load_model(folder / name / "model.zarr.zip").about["objective"] for name in "ab")
+    np.testing.assert_allclose(one, other, rtol=1e-5)
+
+
+def test_dry_run_computes_and_writes_nothing(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dmkl.store.build.fill_tile", lambda *_: pytest.fail("a tile was computed"))
+    assert run("kernels", "config.toml", "-o", "k.zarr", "--dry-run", "--json") == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert (facts["kernels"], facts["n"], facts["tiles"]) == (6, 90, 6)
+    assert facts["nbytes"] == 6 * (6 * (4 * 30 * 30 + 20) + 4)
+    assert not (folder / "k.zarr").exists()
+
+
+def test_quiet_is_quiet(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert run("train", "config.toml", "-q") == 0
+    captured = capfd.readouterr()
+    assert captured.out == captured.err == ""
+
+
+def test_an_interrupted_run_goes_on(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("dmkl.experiment.training.solve", interrupt)
+        assert run("train", "config.toml", "-o", "run") == 130
+    assert not (folder / "run/scores.json").exists()
+    tiles = sorted((folder / "run/kernels.zarr/gram/c").rglob("*"))
+    before = [path.stat().st_mtime_ns for path in tiles]
+    assert run("train", "config.toml", "-o", "run", "-s", "formulation.C=7") == 8
+    assert run("train", "config.toml", "-o", "run") == 0
+    assert before == [path.stat().st_mtime_ns for path in tiles]
+
+
+WRONG = [
+    (["train"], 2, "name one of a configuration file, a kernel store or --example"),
+    (["train", "--example", "digitz"], 2, "unknown example 'digitz'; did you mean 'digits'"),
+    (["train", "none.toml"], 2, "no such config file: none.toml"),
+    (["train", "config.toml", "--tol", "tiny"], 2, "'tiny' is not a valid float"),
+    (["train", "config.toml", "--tolerance", "1"], 2, "No such option"),
+    (["trian"], 2, "No such command 'trian'"),
+    (["train", "config.toml", "-s", "formulation.D=1"], 2, "unknown key 'D' in [formulation]"),
+    (["train", "config.toml", "-s", "formulation.name=unifrom"], 2, "did you mean 'uniform'"),
+    (["train", "config.toml", "-s", "formulation.C=0"], 2, "C should be positive and finite, not 0"),
+    (["train", "config.toml", "--oracle", "libsvn"], 2, "unknown oracle 'libsvn'; did you mean 'libsvm'"),
+    (["train", "config.toml", "--memory", "lots"], 2, "'lots' is not an amount of memory"),
+    (["train", "config.toml", "--cluster", "slurn"], 2, "'slurn' is not a cluster"),
+    (["train", "config.toml", "-s", "data.labels=z"], 4, "no array 'z' for the labels"),
+    (["train", "config.toml", "-s", "data.path=none.npz"], 4, "none.npz"),
+    (["predict", "none", "data.npz", "-o", "o.csv"], 8, "no model at none"),
+    (["predict", "none", "data.npz", "-o", "data.npz"], 8, "data.npz exists"),
+    (["predict", "none", "data.npz", "-o", "o.xls"], 2, "cannot write '.xls' files"),
+    (["info", "."], 5, "is neither a kernel store nor a run directory"),
+    (["kernels", "config.toml", "-o", "config.toml"], 5, "no kernel store at config.toml"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "code", "message"), WRONG, ids=[" ".join(case[0]) for case in WRONG])
+def test_wrong_input_is_one_line_and_an_exit_code(
+    folder: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], code: int, message: str
+) -> None:
+    before = sorted(path.name for path in folder.iterdir())
+    assert run(*arguments) == code
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 1
+    assert lines[0].startswith("error: ")
+    assert message in lines[0]
+    assert sorted(path.name for path in folder.iterdir()) == before
+
+
+def rewrite(folder: Path, **changes: np.ndarray) -> None:
+    arrays = dict(np.load(folder / "data.npz"))
+    np.savez(folder / "data.npz", **{**arrays, **changes})
+
+
+BAD_DATA = [
+    ({"y": np.zeros(120)}, "one class only"),
+    ({"y": np.arange(119) % 3}, "labels of the wrong length: 119 labels for 120 samples"),
+    ({"X_points": np.full((120, 2), np.nan)}, "view 'points' holds nan in row 0, column 0"),
+    ({"X_points": np.full((120, 2), np.inf)}, "view 'points' holds inf in row 0"),
+    ({"K_given": np.ones((120, 119))}, "is not square"),
+    ({"K_given": np.triu(np.ones((120, 120)))}, "view 'given' is not symmetric"),
+    ({"X_points": np.full((120, 2), 1e200)}, "overflow"),
+]
+
+
+@pytest.mark.parametrize(("changes", "message"), BAD_DATA, ids=[case[1] for case in BAD_DATA])
+def test_bad_data_is_refused_and_nothing_is_written(
+    folder: Path, capsys: pytest.CaptureFixture[str], changes: dict[str, np.ndarray], message: str
+) -> None:
+    rewrite(folder, **changes)
+    assert run("train", "config.toml", "-o", "run") == 4
+    error = capsys.readouterr().err
+    assert error.startswith("error: ")
+    assert error.count("\n") == 1
+    assert message in error
+    assert not (folder / "run").exists()
+
+
+def test_outputs_that_exist_stay_as_they_are(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("train", "config.toml", "-q", "-o", "run") == 0
+    before = {path: path.stat().st_mtime_ns for path in (folder / "run").rglob("*")}
+    assert run("train", "config.toml", "-o", "run") == 8
+    assert "holds a finished run" in capsys.readouterr().err
+    (folder / "mine").mkdir()
+    (folder / "mine/thesis.tex").write_text("words")
+    assert run("train", "config.toml", "-o", "mine") == 8
+    assert "exists and is not a dmkl run" in capsys.readouterr().err
+    assert before == {path: path.stat().st_mtime_ns for path in (folder / "run").rglob("*")}
+    assert [path.name for path in (folder / "mine").iterdir()] == ["thesis.tex"]
+
+
+def test_a_store_of_other_data_is_refused(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("kernels", "config.toml", "-q", "-o", "k.zarr") == 0
+    rewrite(folder, X_points=np.load(folder / "data.npz")["X_points"] + 1.0)
+    assert run("kernels", "config.toml", "-o", "k.zarr") == 5
+    assert run("train", "config.toml", "-o", "run", "-s", "run.store=k.zarr") == 5
+    assert capsys.readouterr().err.count("was built from other data") == 2
+    assert not (folder / "run").exists()
+    assert KernelStore(folder / "k.zarr").missing() == []
+
+
+def test_a_damaged_store_is_named_and_can_be_mended(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("kernels", "config.toml", "-q", "-o", "k.zarr") == 0
+    path = KernelStore(folder / "k.zarr").tile_path(0, 1)
+    flip_a_bit(path, 1000)
+    assert run("train", "k.zarr", "-o", "run") == 5
+    assert f"is damaged: {path}" in capsys.readouterr().err.replace("\n", " ") or str(Path("k.zarr")) in str(path)
+    path.unlink()
+    assert run("train", "k.zarr", "-o", "run2") == 5
+    assert "finish it with: dmkl kernels" in capsys.readouterr().err
+    assert run("kernels", "config.toml", "-q", "-o", "k.zarr") == 0
+    assert run("train", "k.zarr", "-q", "-o", "run") == 0
+
+
+def test_a_store_trains_where_its_data_are_gone(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("kernels", "config.toml", "-q", "-o", "k.zarr") == 0
+    (folder / "data.npz").unlink()
+    assert run("train", "k.zarr", "-o", "run") == 0
+    assert "score" not in capsys.readouterr().out
+
+
+@contextlib.contextmanager
+def as_nobody(folder: Path) -> Iterator[None]:
+    """Root may write everywhere; every module the body needs has to be imported before."""
+    for path in (folder, *folder.parents[:-2]):
+        path.chmod(path.stat().st_mode | 0o055)
+    was_root = os.geteuid() == 0
+    if was_root:
+        os.seteuid(65534)
+    try:
+        yield
+    finally:
+        if was_root:
+            os.seteuid(0)
+
+
+def test_a_read_only_folder_is_refused(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("train", "config.toml", "-q", "-o", "warm") == 0
+    assert run("predict", "warm", "data.npz", "-q", "-o", "warm.csv") == 0
+    before = sorted(path.name for path in folder.iterdir())
+    for path in folder.iterdir():
+        path.chmod(path.stat().st_mode | 0o044)
+    folder.chmod(0o555)
+    with as_nobody(folder):
+        codes = [
+            run("kernels", "config.toml", "-o", "k.zarr"),
+            run("train", "config.toml", "-o", "run"),
+            run("predict", "warm", "data.npz", "-o", "out.csv"),
+        ]
+    folder.chmod(0o755)
+    assert codes == [8, 8, 8]
+    assert capsys.readouterr().err.count("error: cannot write") == 3
+    assert sorted(path.name for path in folder.iterdir()) == before
+
+
+@pytest.fixture
+def tiny_disk(tmp_path: Path) -> Iterator[Path]:
+    """A real file system of 320 kB."""
+    path = tmp_path / "disk"
+    path.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=320k", "dmkl", str(path)], capture_output=True).returncode:
+        pytest.skip("mounting a file system is not allowed here")
+    yield path
+    subprocess.run(["umount", str(path)], check=True)
+
+
+def test_a_full_disk_loses_nothing(
+    folder: Path, tiny_disk: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = str(tiny_disk / "k.zarr")
+    assert run("kernels", "config.toml", "-o", store, "-s", "data.test=0", "-s", "run.tile=1000") == 6
+    assert "the kernels need 0.00 GB, the disk of" in capsys.readouterr().err
+    ballast = tiny_disk / "ballast"
+    ballast.write_bytes(bytes(220_000))
+    monkeypatch.setattr("dmkl.store.store.FREE_MARGIN", 0.0)  # somebody else fills the disk while the tiles are built
+    assert run("kernels", "config.toml", "-o", store) == 6
+    assert "the disk is full" in capsys.readouterr().err
+    assert not list(Path(store).rglob("*.partial"))
+    ballast.unlink()
+    assert run("kernels", "config.toml", "-q", "-o", store) == 0
+    assert run("info", store, "--verify") == 0
+
+
+def test_no_such_scheduler_is_said_in_seconds(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("train", "config.toml", "--cluster", "tcp://127.0.0.1:9", "-o", "run") == 7
+    assert "no scheduler answers at tcp://127.0.0.1:9" in capsys.readouterr().err
+    assert not (folder / "run").exists()
+
+
+def dask(*arguments: str, folder: Path) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "dask", *arguments, "--no-dashboard"]
+    return subprocess.Popen(command, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+@pytest.fixture
+def scheduler(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A scheduler and two workers, started with Dask's own commands."""
+    folder = tmp_path_factory.mktemp("dask")
+    file = folder / "scheduler.json"
+    processes = [dask("scheduler", "--host", "127.0.0.1", "--port", "0", "--scheduler-file", str(file), folder=folder)]
+    try:
+        for _ in range(200):
+            if file.exists() and file.read_text():
+                break
+            time.sleep(0.1)
+        address = json.loads(file.read_text())["address"]
+        processes += [dask("worker", address, "--nthreads", "1", folder=folder) for _ in range(2)]
+        yield address
+    finally:
+        for process in reversed(processes):
+            process.send_signal(signal.SIGINT)
+        for process in processes:
+            process.wait(30)
+
+
+def test_workers_started_by_hand_give_the_local_model(folder: Path, scheduler: str) -> None:
+    assert run("train", "config.toml", "-q", "-o", "near") == 0
+    assert run("train", "config.toml", "-q", "-o", "far", "--cluster", scheduler) == 0
+    near, far = (load_model(folder / name / "model.zarr.zip") for name in ("near", "far"))
+    assert np.array_equal(near.coef, far.coef)
+    assert np.array_equal(near.intercept, far.intercept)
+    assert near.about["gap"] == far.about["gap"]
+    tiles = [sorted((folder / name / "kernels.zarr/gram/c").rglob("*")) for name in ("near", "far")]
+    for one, other in zip(*tiles, strict=True):
+        assert one.is_dir() or one.read_bytes() == other.read_bytes()
+
+
+def test_doctor_finds_this_machine_well(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("doctor") == 0
+    shown = capsys.readouterr().out
+    assert "PROBLEM" not in shown
+    assert "oracle smo: solved a tiny SVM" in shown
+
+
+@pytest.mark.parametrize("command", ["kernels", "train", "predict", "evaluate", "info", "doctor"])
+def test_every_command_explains_itself(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(command, "--help") == 0
+    assert "Usage: dmkl" in capsys.readouterr().out
+
+
+def test_the_module_is_the_command(folder: Path) -> None:
+    result = subprocess.run([sys.executable, "-m", "dmkl", "--version"], capture_output=True, text=True, check=True)
+    assert result.stdout.startswith("dmkl, version")
+    assert (
+        shutil.which("dmkl") is None
+        or subprocess.run(["dmkl", "info", "."], check=False, stderr=subprocess.DEVNULL).returncode == 5
+    )
