@@ -4,8 +4,8 @@
 
 20 Gaussian kernels (4 views x 5 widths) of n = 6,425 synthetic samples. Plain numpy computes the same upper tiles in
 memory, in the same precision (float64 distances, float32 exponentials), and writes the same bytes to one file; the
-store goes through tasks, chunk files and checksums. Both get one thread, then all cores. (Somebody who doesn't know that
-the matrices are symmetric computes and writes twice as much.) Goals: on all cores at most 1.5 times the plain
+store goes through tasks, chunk files and checksums. Both get one thread, then all cores. (Somebody who does not
+know that the matrices are symmetric computes and writes twice as much.) Goals: on all cores at most 1.5 times the plain
 time, and a peak of resident memory under 2 GB. Exits with 1 when a goal is missed.
 """
 

@@ -56,7 +56,7 @@ def train(
     facts = trained.summary["train"]
     if not facts["converged"]:
         raise SolverError(
-            f"the gap is {short(facts['gap'])} after {facts['rounds']} rounds, {given.config.solve.tol:g} was asked for",
+            f"the gap is {short(facts['gap'])} after {facts['rounds']} rounds, not {given.config.solve.tol:g}",
             f"the model in {out} is the best found",
         )
 

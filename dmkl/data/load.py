@@ -89,7 +89,7 @@ def _build(
     if views:
         blocks = {name: (view.kind, _pick(arrays, name, view, apart)) for name, view in views.items()}
     else:
-        blocks = _discover(arrays, apart)
+        blocks = _discover(arrays, apart, data.labels)
     n = _count(arrays, data, blocks)
     return Dataset({name: make_view(name, kind, raw, n=n) for name, (kind, raw) in blocks.items()}, labels)
 
@@ -160,8 +160,13 @@ def _is_numeric(values: Block) -> bool:
     return values.dtype.kind in "biuf"
 
 
-def _discover(arrays: Arrays, apart: set[str]) -> dict[str, tuple[str, Block]]:
-    """The views that the arrays' names announce, or else the numeric columns of a table."""
+def _discover(arrays: Arrays, apart: set[str], labels: str) -> dict[str, tuple[str, Block]]:
+    """The numeric columns of a table, whatever they are called, or else the views that the arrays' names announce."""
+    rest = [(name, values) for name, values in arrays.items() if name not in apart]
+    numeric = [(name, values) for name, values in rest if values.ndim == 1 and _is_numeric(values)]
+    shapes = {values.shape for _, values in rest} | ({arrays[labels].shape[:1]} if labels in arrays else set())
+    if numeric and len(shapes) == 1 and rest[0][1].ndim == 1:
+        return {"features": ("features", _stack(numeric, "features"))}
     blocks: dict[str, tuple[str, Block]] = {}
     for name, values in arrays.items():
         kind = next((kind for kind, prefix in PREFIXES.items() if name.startswith(prefix)), "")
@@ -171,18 +176,13 @@ def _discover(arrays: Arrays, apart: set[str]) -> dict[str, tuple[str, Block]]:
         if view in blocks:
             raise DataError(f"two arrays make a view '{view}', one of them '{name}'", "name the views in [views]")
         blocks[view] = (kind or "features", values)
-    if blocks:
-        return blocks
-    rest = [(name, values) for name, values in arrays.items() if name not in apart]
-    numeric = [(name, values) for name, values in rest if values.ndim == 1 and _is_numeric(values)]
-    is_table = len({values.shape for _, values in rest}) == 1 and rest[0][1].ndim == 1
-    if not (is_table and numeric):
+    if not blocks:
         found = ", ".join(f"{name} {values.dtype}{list(values.shape)}" for name, values in list(arrays.items())[:20])
         raise DataError(
             f"no views found among the arrays: {found}",
             "name them X_<view>, D_<view> or K_<view>, or write [views]",
         )
-    return {"features": ("features", _stack(numeric, "features"))}
+    return blocks
 
 
 def _as_mask(marks: Block, name: str, n: int) -> NDArray[np.bool_]:

@@ -18,6 +18,7 @@ from dmkl.experiment.prepare import build, held_out, prepare
 from dmkl.experiment.rundir import RunDirectory
 from dmkl.memory import Budget, peak_resident
 from dmkl.model import Model, make_model, per_class, save_model, score
+from dmkl.oracles import ORACLES
 from dmkl.report import write_report
 from dmkl.runtime import Runtime
 from dmkl.solvers import FORMULATIONS, Fit, UniformMKL, describe, solve
@@ -48,6 +49,7 @@ def train(
 ) -> Trained:
     """Build (or take) the kernels, solve, save the model, score it, write the report."""
     run = RunDirectory(out)
+    ORACLES[config.solve.oracle]  # an unknown name is refused before any work
     formulation = construct(FORMULATIONS[config.formulation.name], config.formulation.params, "[formulation]")
 
     def observed(event: Event) -> None:

@@ -19,6 +19,7 @@ from dmkl.errors import ClusterError
 from dmkl.runtime.base import run_task
 
 IN_FLIGHT = 4  # tasks per worker thread that may be running or waiting for their turn
+UNLIMITED = 4_000_000_000  # bytes a worker without a memory limit is trusted with
 POLL = 5.0  # seconds between looks at a cluster that does not answer
 PATIENCE = 120.0  # seconds without a single worker before giving up
 
@@ -32,7 +33,7 @@ class Cluster:
         self.client = client
         workers = client.scheduler_info(n_workers=-1)["workers"].values()
         self.workers = max(1, sum(worker["nthreads"] for worker in workers))
-        self.memory = sum(int(worker["memory_limit"] or 0) for worker in workers)
+        self.memory = sum(int(worker["memory_limit"] or UNLIMITED) for worker in workers)
         self._session = uuid.uuid4().hex[:8]
         self._numbers = itertools.count()
 

@@ -9,7 +9,7 @@ round certifies all classes over all n samples and finds the violators to add.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -24,7 +24,7 @@ from dmkl.solvers.svm_task import prepare, solve_class
 from dmkl.solvers.working_sets import batches, first_sets, grown
 
 WHOLE_SHARE = 0.6  # of the memory left that the average matrix may take
-BLOCK_SHARE = 0.5  # of the memory left that a batch of compact blocks may take
+BLOCK_SHARE = 0.4  # of the memory left that a batch of compact blocks may take
 PIECES = 1.5  # bytes in flight while a matrix is put together, as a multiple of its own
 FLOAT32_TOL = 1e-4  # below it, averages of float32 kernels are kept in float64
 INNER = 0.25  # a compact problem's tolerance as a share of the whole one's
@@ -87,8 +87,7 @@ class UniformSolver:
         state = _copied(state)
         for k, answer in self._answers(problem, state, kernels):
             state.coef[:, k] = answer.alpha * problem.Y[:, k]
-            state.intercept[k] = answer.intercept
-            state.primal[k], state.dual[k] = _better((state.primal[k], state.dual[k]), answer.primal, answer.dual)
+            state.intercept[k], state.primal[k], state.dual[k] = answer.intercept, answer.primal, answer.dual
         return replace(state, svm_calls=state.svm_calls + len(classes))
 
     def _solve_compact(self, problem: Problem, state: State, classes: NDArray[np.int64]) -> State:
@@ -147,10 +146,6 @@ class UniformSolver:
 def _dtype(problem: Problem) -> np.dtype[Any]:
     """What averages are kept in: rounding them once more must stay far below the tolerance."""
     return problem.stack.dtype if problem.tol >= FLOAT32_TOL else np.dtype(np.float64)
-
-
-def _better(old: Sequence[float], primal: float, dual: float) -> tuple[float, float]:
-    return min(old[0], primal), max(old[1], dual)
 
 
 def _copied(state: State) -> State:

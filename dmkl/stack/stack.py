@@ -151,8 +151,8 @@ class KernelStack:
     ) -> list[NDArray[Any]]:
         """For each ascending set W of samples, `K[kernels][:, W, W]`, or (|W|, |W|) of the weighted sum; one pass.
 
-        Blocks have the dtype of the stack unless told otherwise. A weighted sum of float32 kernels in float32 is rounded
-        once more, which certificates below about 1e-5 notice.
+        Blocks have the dtype of the stack unless told otherwise. A weighted sum of float32 kernels in float32 is
+        rounded once more, which certificates below about 1e-5 notice.
         """
         dtype = np.dtype(dtype or self.dtype)
         kernels = list(range(self.s)) if kernels is None else list(kernels)

@@ -1,0 +1,231 @@
+"""What every oracle shares: its question, its answer, and the checks on both.
+
+An oracle solves the support vector machine of ONE class on ONE dense symmetric kernel matrix. With beta = alpha * y:
+
+    dual    max_alpha  sum_i linear_i alpha_i - 1/2 beta' K beta,  0 <= alpha_i <= upper_i, y'alpha = 0 if intercept
+    primal  min_{w,b}  1/2 ||w||^2 + sum_i upper_i [linear_i - y_i (f(x_i) + b)]+,  ||w||^2 = beta' K beta, f = K beta
+
+    K       (n, n) float32 or float64, C-contiguous, symmetric (not checked: it would cost as much as solving)
+    y       (n,)   -1 or +1
+    upper   C, or (n,) one bound a sample
+    linear  (n,)   1 unless given
+    alpha   (n,)   where to start; clipped into the box and repaired to satisfy y'alpha = 0
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, Protocol, TypeAlias
+
+import numpy as np
+
+from dmkl.errors import SolverError
+from dmkl.oracles.certificate import Float64Array, FloatArray, svm_bounds
+
+MAX_STEPS = 10_000_000
+
+# Beyond the plain SVM with one C and an intercept: a linear term, per-sample bounds, no intercept, a warm start.
+Feature: TypeAlias = Literal["linear", "upper", "no_intercept", "warm_start"]
+
+
+@dataclass(frozen=True)
+class SvmResult:
+    """A feasible point and the certificate computed from it in float64."""
+
+    alpha: Float64Array
+    intercept: float
+    primal: float
+    dual: float
+    steps: int
+    scores: Float64Array  # K beta, computed afresh from alpha; the decision values are scores + intercept
+
+    @property
+    def gap(self) -> float:
+        """Relative gap: how far the dual value can be from the optimum, as a share of the primal value."""
+        return (self.primal - self.dual) / max(abs(self.primal), 1e-12)
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A kernel matrix checked once, to be used for every class; oracles add what they want to keep."""
+
+    K: FloatArray
+    diagonal: Float64Array
+
+
+class Oracle(Protocol):
+    """One class, one kernel. `tol` is the relative gap wanted, certified; `supports` names what else it can do."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def supports(self) -> frozenset[Feature]: ...
+
+    def prepare(self, K: FloatArray | Prepared) -> Prepared:
+        """Do once what every class with this kernel needs; the result goes in place of K."""
+        ...
+
+    def __call__(
+        self,
+        K: FloatArray | Prepared,
+        y: FloatArray,
+        upper: FloatArray | float,
+        *,
+        linear: FloatArray | None = None,
+        intercept: bool = True,
+        alpha: FloatArray | None = None,
+        tol: float = 1e-3,
+        max_steps: int = MAX_STEPS,
+    ) -> SvmResult: ...
+
+
+@dataclass(frozen=True)
+class Task:
+    """The question after its checks, everything float64."""
+
+    y: Float64Array
+    upper: Float64Array
+    linear: Float64Array | None
+    intercept: bool
+    alpha: Float64Array | None
+    tol: float
+    max_steps: int
+
+
+def checked_kernel(K: FloatArray) -> Prepared:
+    """The kernel with its diagonal, or a SolverError that says what is wrong with it."""
+    if not isinstance(K, np.ndarray) or K.ndim != 2 or K.shape[0] != K.shape[1] or not K.shape[0]:
+        raise SolverError(f"a kernel matrix is a square array, got {getattr(K, 'shape', type(K).__name__)}")
+    if K.dtype not in (np.float32, np.float64):
+        raise SolverError(f"a kernel matrix is float32 or float64, got {K.dtype}", "convert it with astype")
+    if not K.flags.c_contiguous:
+        raise SolverError("the kernel matrix is not C-contiguous", "pass numpy.ascontiguousarray(K)")
+    diagonal = np.diagonal(K).astype(np.float64)
+    if not np.isfinite(diagonal).all():
+        raise SolverError("the kernel matrix has NaN or infinite entries on its diagonal")
+    return Prepared(K=K, diagonal=diagonal)
+
+
+def _vector(name: str, value: FloatArray, n: int) -> Float64Array:
+    vector = np.ascontiguousarray(value, dtype=np.float64)
+    if vector.shape != (n,):
+        raise SolverError(f"{name} has shape {vector.shape}, the kernel matrix has {n} rows")
+    if not np.isfinite(vector).all():
+        raise SolverError(f"{name} has NaN or infinite entries")
+    return vector
+
+
+def checked_task(
+    n: int,
+    y: FloatArray,
+    upper: FloatArray | float,
+    *,
+    linear: FloatArray | None,
+    intercept: bool,
+    alpha: FloatArray | None,
+    tol: float,
+    max_steps: int,
+) -> Task:
+    """The question for n samples as float64 arrays, or a SolverError."""
+    labels = _vector("y", y, n)
+    if not (labels * labels == 1.0).all():
+        raise SolverError(f"y has values {np.unique(labels)[:4]}, expected -1 and +1")
+    bounds = _vector("upper", np.full(n, upper) if np.ndim(upper) == 0 else np.asarray(upper), n)
+    if bounds.min() < 0.0:
+        raise SolverError(f"upper bounds must not be negative, got {bounds.min()}")
+    if not tol >= 0.0:
+        raise SolverError(f"tol is a relative gap, got {tol}")
+    if max_steps < 0:
+        raise SolverError(f"max_steps must not be negative, got {max_steps}")
+    return Task(
+        y=labels,
+        upper=bounds,
+        linear=None if linear is None else _vector("linear", linear, n),
+        intercept=intercept,
+        alpha=None if alpha is None else _vector("alpha", alpha, n),
+        tol=tol,
+        max_steps=max_steps,
+    )
+
+
+def refuse_unsupported(name: str, supports: frozenset[Feature], task: Task) -> None:
+    """Refuse, by name, what an oracle does not declare. An unsupported warm start is only ignored: it is advice."""
+    asked: list[tuple[Feature, bool, str]] = [
+        ("linear", task.linear is not None, "a linear term"),
+        ("upper", bool(task.upper.min() != task.upper.max()), "per-sample upper bounds"),
+        ("no_intercept", not task.intercept, "a machine without intercept"),
+    ]
+    for feature, wanted, words in asked:
+        if wanted and feature not in supports:
+            raise SolverError(f"oracle '{name}' cannot solve with {words}", "use oracle 'smo'")
+
+
+def feasible_start(task: Task) -> Float64Array:
+    """beta of the warm start, clipped into the box and balanced until sum(beta) = 0."""
+    if task.alpha is None:
+        return np.zeros(len(task.y))
+    alpha = np.minimum(np.maximum(task.alpha, 0.0), task.upper)
+    if task.intercept:
+        balance(alpha, task.y, task.upper)
+    return alpha * task.y
+
+
+def balance(alpha: Float64Array, y: Float64Array, upper: Float64Array) -> None:
+    """y'alpha = 0, in place: the lighter side's free entries are raised if that is enough, else the heavier scaled.
+
+    So what is at its bound stays there if it can. Most bounded support vectors stay bounded when upper grows: move
+    them to the new bound, numpy.where(alpha >= old, new, alpha), and a warm start takes half as many steps.
+    """
+    excess, weight = float(np.dot(y, alpha)), float(alpha.sum())
+    if abs(excess) <= 1e-12 * weight:  # rounding
+        return
+    light = (y * excess < 0.0) & (alpha < upper)
+    free = float(alpha[light].sum())
+    raised = alpha[light] * (1.0 + abs(excess) / max(free, 1e-300))
+    if free > 0.0 and (raised <= upper[light]).all():
+        alpha[light] = raised
+    else:
+        alpha[y * excess > 0.0] *= (weight - abs(excess)) / (weight + abs(excess))
+
+
+def fresh_scores(K: FloatArray, beta: Float64Array) -> Float64Array:
+    """K beta in float64, from the support vectors' rows, some hundreds at a time to spare memory."""
+    scores = np.zeros(len(beta))
+    support = np.flatnonzero(beta)
+    for start in range(0, len(support), 256):
+        chosen = support[start : start + 256]
+        scores += beta[chosen] @ K[chosen].astype(np.float64, copy=False)
+    return scores
+
+
+def certified(kernel: Prepared, task: Task, beta: Float64Array, scores: Float64Array, steps: int) -> SvmResult:
+    """The answer with its certificate; scores = K beta computed afresh."""
+    linear: Float64Array | float = 1.0 if task.linear is None else task.linear
+    primal, dual, b = svm_bounds(beta, scores, task.y, task.upper, linear, task.intercept)
+    alpha = np.minimum(np.abs(beta), task.upper)
+    result = SvmResult(alpha=alpha, intercept=b, primal=primal, dual=dual, steps=steps, scores=scores)
+    stuck = result.gap > task.tol and not beta.any() and task.max_steps > 0  # no first step: no sum met a NaN yet
+    if not np.isfinite(primal) or (stuck and not np.isfinite(kernel.K).all()):
+        raise SolverError("the kernel matrix has NaN or infinite entries")
+    return result
+
+
+def inflation(task: Task, beta: Float64Array, scores: Float64Array) -> float:
+    """A scale for beta and scores that may close the gap at once, or 1.
+
+    A point within e of the optimality conditions leaves every free sample a slack of up to e, and where C is large, C
+    times their sum dwarfs the primal value. Scaling w by 1 / (1 - e) removes those slacks at a cost of order
+    e ||w||^2, and the scaled alpha is feasible as long as no support vector is at its bound: a relative gap of about e
+    where it was C n e. (For linear = 1: the slack of a scaled score is the scaled slack plus 1 - 1 / (1 - e).)
+    """
+    if task.linear is not None:
+        return 1.0
+    slope, bound = task.y - scores, task.y * task.upper
+    rising, falling = slope[beta < np.maximum(bound, 0.0)], slope[beta > np.minimum(bound, 0.0)]
+    if not len(rising) or not len(falling):
+        return 1.0
+    top, bottom = float(rising.max()), float(falling.min())
+    violation = 0.5 * (top - bottom) if task.intercept else max(top, -bottom)
+    scale = 1.0 / (1.0 - violation) if 0.0 < violation < 0.5 else 1.0
+    return scale if bool((scale * np.abs(beta) <= task.upper).all()) else 1.0

@@ -1,0 +1,71 @@
+"""Bounds on the support vector machine of one class, computed from scratch: what an oracle claims is checked here.
+
+With beta = alpha * y and f = K beta the problem is
+
+    dual    max_alpha  sum_i linear_i alpha_i - 1/2 beta' K beta,  0 <= alpha_i <= upper_i, y'alpha = 0 if intercept
+    primal  min_{w,b}  1/2 ||w||^2 + sum_i upper_i [linear_i - y_i (f(x_i) + b)]+,        b = 0 unless intercept
+
+and any feasible alpha gives both a dual value and, through ||w||^2 = beta' K beta and the best b for its scores, a
+primal value: the optimum lies between the two. Everything is float64 and shaped (n,).
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+FloatArray: TypeAlias = NDArray[np.floating[Any]]
+Float64Array: TypeAlias = NDArray[np.float64]
+
+# Slopes are sums of `upper`; two that differ by less than this share of the whole are the same slope.
+_SLOPE_ROUNDING = 1e-12
+
+
+def best_intercept(
+    scores: Float64Array, y: Float64Array, upper: Float64Array | float, linear: Float64Array | float = 1.0
+) -> float:
+    """Exact minimiser over b of sum_i upper_i [linear_i - y_i (scores_i + b)]+.
+
+    The function is convex and piecewise linear: its slope starts at -sum_{y=+1} upper and rises by upper_i at the
+    breakpoint y_i linear_i - scores_i, so the minimum is where the sorted breakpoints have given back that sum.
+    Where the minimum is a flat interval the answer is its midpoint; where the interval is unbounded (labels of one
+    sign only) its finite end; where no sample counts (`upper` all zero) 0.
+    """
+    breaks = y * linear - scores
+    order = breaks.argsort()
+    weight = upper if isinstance(upper, np.ndarray) else np.full(len(breaks), float(upper))
+    risen = weight[order].cumsum()
+    whole = float(risen[-1]) if len(risen) else 0.0
+    if not whole > 0.0:
+        return 0.0
+    wanted = 0.5 * (whole + float(np.dot(weight, y)))
+    rounding = _SLOPE_ROUNDING * whole
+    first = risen.searchsorted(wanted - rounding, side="left")
+    last = risen.searchsorted(wanted + rounding, side="right")
+    if wanted <= rounding:  # flat from -infinity: nothing pulls b up
+        first = last
+    elif last == len(order):  # flat to +infinity: nothing pulls b down
+        last = first
+    return float(0.5 * (breaks[order[first]] + breaks[order[last]]))
+
+
+def svm_bounds(
+    beta: Float64Array,
+    scores: Float64Array,
+    y: Float64Array,
+    upper: Float64Array | float,
+    linear: Float64Array | float,
+    intercept_wanted: bool,
+) -> tuple[float, float, float]:
+    """(primal, dual, b) at a feasible beta with scores = K beta; b is 0 unless `intercept_wanted`.
+
+    primal >= optimum >= dual whenever K is positive semidefinite, whatever solver made beta.
+    """
+    b = best_intercept(scores, y, upper, linear) if intercept_wanted else 0.0
+    norm = 0.5 * float(np.dot(beta, scores))
+    slack = np.maximum(linear - y * (scores + b), 0.0)
+    loss = float(np.dot(slack, upper)) if isinstance(upper, np.ndarray) else float(upper) * float(slack.sum())
+    gain = float(np.dot(y * linear, beta))
+    return norm + loss, gain - norm, b
