@@ -5,17 +5,13 @@ from typing import TYPE_CHECKING, Any
 from dmkl.version import __version__
 
 if TYPE_CHECKING:
-    from dmkl.solvers import Fit, UniformMKL, solve
+    from dmkl.solvers import L1MKL, VSKL, Fit, LpMKL, UniformMKL, solve
     from dmkl.stack import KernelStack
 
-__all__ = ["Fit", "KernelStack", "UniformMKL", "__version__", "solve"]
+__all__ = ["L1MKL", "VSKL", "Fit", "KernelStack", "LpMKL", "UniformMKL", "__version__", "solve"]
 
-_HOMES = {
-    "KernelStack": "dmkl.stack",
-    "Fit": "dmkl.solvers",
-    "UniformMKL": "dmkl.solvers",
-    "solve": "dmkl.solvers",
-}
+_HOMES = {"KernelStack": "dmkl.stack"}
+_HOMES |= dict.fromkeys(("Fit", "L1MKL", "LpMKL", "UniformMKL", "VSKL", "solve"), "dmkl.solvers")
 
 
 def __getattr__(name: str) -> Any:

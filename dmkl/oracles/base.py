@@ -104,7 +104,9 @@ def checked_kernel(K: FloatArray) -> Prepared:
     diagonal = np.diagonal(K).astype(np.float64)
     if not np.isfinite(diagonal).all():
         raise SolverError("the kernel matrix has NaN or infinite entries on its diagonal")
-    return Prepared(K=K, diagonal=diagonal)
+    view = K.view()
+    view.flags.writeable = False  # numba compiles one variant, whatever the caller's flags
+    return Prepared(K=view, diagonal=diagonal)
 
 
 def _vector(name: str, value: FloatArray, n: int) -> Float64Array:
@@ -182,11 +184,12 @@ def balance(alpha: Float64Array, y: Float64Array, upper: Float64Array) -> None:
         return
     light = (y * excess < 0.0) & (alpha < upper)
     free = float(alpha[light].sum())
-    raised = alpha[light] * (1.0 + abs(excess) / max(free, 1e-300))
-    if free > 0.0 and (raised <= upper[light]).all():
-        alpha[light] = raised
-    else:
-        alpha[y * excess > 0.0] *= (weight - abs(excess)) / (weight + abs(excess))
+    if abs(excess) < 1e6 * free:
+        raised = alpha[light] * (1.0 + abs(excess) / free)
+        if (raised <= upper[light]).all():
+            alpha[light] = raised
+            return
+    alpha[y * excess > 0.0] *= (weight - abs(excess)) / (weight + abs(excess))
 
 
 def fresh_scores(K: FloatArray, beta: Float64Array) -> Float64Array:
@@ -217,7 +220,7 @@ def inflation(task: Task, beta: Float64Array, scores: Float64Array) -> float:
     A point within e of the optimality conditions leaves every free sample a slack of up to e, and where C is large, C
     times their sum dwarfs the primal value. Scaling w by 1 / (1 - e) removes those slacks at a cost of order
     e ||w||^2, and the scaled alpha is feasible as long as no support vector is at its bound: a relative gap of about e
-    where it was C n e. (For linear = 1: the slack of a scaled score is the scaled slack plus 1 - 1 / (1 - e).)
+    where it was C n e. (With s = 1 / (1 - e) and linear = 1, 1 - s y (f + b) <= s e - (s - 1) = 0.)
     """
     if task.linear is not None:
         return 1.0

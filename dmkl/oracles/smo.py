@@ -540,13 +540,8 @@ class SmoOracle:
     supports: frozenset[Feature] = frozenset({"linear", "upper", "no_intercept", "warm_start"})
 
     def prepare(self, K: FloatArray | Prepared) -> Prepared:
-        """The checked kernel, seen as read-only: one compiled variant whatever the caller's flags."""
-        if isinstance(K, Prepared):
-            return K
-        prepared = checked_kernel(K)
-        view = prepared.K.view()
-        view.flags.writeable = False
-        return Prepared(K=view, diagonal=prepared.diagonal)
+        """The checked kernel; nothing is copied."""
+        return K if isinstance(K, Prepared) else checked_kernel(K)
 
     def __call__(
         self,

@@ -4,10 +4,14 @@ from typing import Any
 
 from dmkl.registry import Registry
 from dmkl.solvers.api import Fit, solve
+from dmkl.solvers.mkl import L1MKL, VSKL, LpMKL
 from dmkl.solvers.problem import describe
 from dmkl.solvers.uniform import UniformMKL
 
 FORMULATIONS: Registry[type[Any]] = Registry("formulation")
 FORMULATIONS.register("uniform", UniformMKL)
+FORMULATIONS.register("vskl", VSKL)
+FORMULATIONS.register("l1", L1MKL)
+FORMULATIONS.register("lp", LpMKL)
 
-__all__ = ["FORMULATIONS", "Fit", "UniformMKL", "describe", "solve"]
+__all__ = ["FORMULATIONS", "L1MKL", "VSKL", "Fit", "LpMKL", "UniformMKL", "describe", "solve"]

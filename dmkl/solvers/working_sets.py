@@ -1,20 +1,21 @@
 """Which samples enter a class's compact problem.
 
-A sample outside the set has alpha = 0, which is optimal for it when its margin is at least 1. Sets only grow, so the
-compact problem ends up right: at the latest when it holds every sample.
+A sample outside the set has alpha = 0, which is optimal for it when its margin is at least 1. Sets lose samples only in
+the first rounds, so the compact problem ends up right: at the latest when it holds every sample.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 from numpy.typing import NDArray
 
+SMALL = 800  # up to so many samples the set is all of them from the start
 START = 300  # random samples of either side to begin with
-GROWTH = 0.5  # of the set's size, at most this share is added a round
-LEAST_GROWTH = 200
+GROWTH = 1.0  # of the set's size, at most this share is added a round
+LEAST_GROWTH = 500
 NEAR = 1.05  # margins below this are taken along when there is room
+FAR = 1.5  # margins above this leave the set again
+DROPPING_ROUNDS = 2
 
 Mask = NDArray[np.bool_]
 Float64 = NDArray[np.float64]
@@ -22,6 +23,8 @@ Float64 = NDArray[np.float64]
 
 def first_sets(Y: Float64, seed: int) -> Mask:
     """For every class the same seeded random order of samples; the first of either side."""
+    if len(Y) <= SMALL:
+        return np.ones(Y.shape, dtype=bool)
     order = np.random.default_rng(seed).permutation(len(Y))
     masks = np.zeros(Y.shape, dtype=bool)
     for k in range(Y.shape[1]):
@@ -30,24 +33,13 @@ def first_sets(Y: Float64, seed: int) -> Mask:
     return masks
 
 
-def grown(working: NDArray[np.bool_], margins: Float64) -> Mask:
-    """One class's set with the samples that violate most added; all near ones when they fit."""
+def next_set(working: Mask, support: Mask, margins: Float64, round_number: int) -> Mask:
+    """One class's set with the samples that violate most added, and at first without those far from the margin."""
     room = max(LEAST_GROWTH, int(GROWTH * working.sum()))
     outside = np.flatnonzero(~working & (margins < NEAR))
     worst = outside[np.argsort(margins[outside], kind="stable")[:room]]
     result = working.copy()
+    if round_number < DROPPING_ROUNDS and len(working) > SMALL:
+        result &= support | (margins < FAR)
     result[worst] = True
-    return result
-
-
-def batches(sizes: Sequence[int], room: int) -> list[list[int]]:
-    """Consecutive positions whose sizes fit in `room` together; one too large is alone, for others to refuse."""
-    result: list[list[int]] = []
-    used = 0
-    for position, size in enumerate(sizes):
-        if not result or used + size > room:
-            result.append([])
-            used = 0
-        result[-1].append(position)
-        used += size
     return result

@@ -1,0 +1,240 @@
+"""Interior point for the dual of a mixed-norm machine on one compact block.
+
+    min_{beta, N}  1/2 ||N||_rho^2 - y'beta    s.t.  (beta' K_a beta / N_g(a) - N_g(a)) / 2 <= 0  for every kernel a,
+                                                    0 <= y * beta <= C,  sum(beta) = 0
+
+(FORMULATIONS section 1 with M_j = N_j^2; dividing by N makes the constraint convex.) The multipliers mu_a of the
+constraints are the kernels: at the optimum the effective weight of kernel a is mu_a / N_g(a). A primal-dual method with
+Mehrotra's predictor and corrector takes 10 to 15 steps whatever the number of kernels, where methods that alternate
+between SVM and weights stall when many kernels are near-active: a step moves the active samples and the active
+kernels at once. Each step reads the block once (`sweep`) and factors one matrix of its size.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.linalg
+from numpy.typing import NDArray
+
+from dmkl.norms import MixedNorm
+from dmkl.oracles import best_intercept
+from dmkl.solvers.sweep import sweep
+
+Float64 = NDArray[np.float64]
+MAX_STEPS = 60
+TO_BOUNDARY = 0.99  # share of the way to the nearest bound that a step may go
+STALLED = 1e-3  # a step length below this, twice in a row, ends the method
+
+
+@dataclass(frozen=True)
+class Interior:
+    """The weights found, the point they were found at, and the bounds it proves on the block."""
+
+    weights: Float64
+    beta: Float64
+    primal: float
+    dual: float
+    steps: int
+
+
+@dataclass
+class _Point:
+    """Primal variables with their slacks, and multipliers. All but beta and b stay positive."""
+
+    beta: Float64
+    radii: Float64  # N
+    slack: Float64  # of the kernels' constraints
+    mu: Float64  # multipliers of the kernels' constraints
+    lower: Float64  # multipliers of beta >= lo
+    upper: Float64  # multipliers of beta <= hi
+    b: float
+
+    def moved(self, step: _Point, primal: float, dual: float) -> _Point:
+        return _Point(
+            self.beta + primal * step.beta,
+            self.radii + primal * step.radii,
+            self.slack + primal * step.slack,
+            self.mu + dual * step.mu,
+            self.lower + dual * step.lower,
+            self.upper + dual * step.upper,
+            self.b + dual * step.b,
+        )
+
+
+def solve_interior(K: NDArray[Any], y: Float64, C: float, norm: MixedNorm, tol: float) -> Interior:
+    """Solve on a block K (s, n, n) to a relative gap of `tol`, or as far as rounding lets it."""
+    machine = _Machine(K, y, C, norm)
+    point = machine.start()
+    best = Interior(norm.uniform(), np.zeros(len(y)), np.inf, -np.inf, 0)
+    idle = 0
+    for number in range(1, MAX_STEPS + 1):
+        machine.read(point)
+        primal, dual = machine.bounds(point)
+        if primal < best.primal:
+            best = Interior(machine.weights, point.beta, primal, max(dual, best.dual), number)
+        best = Interior(best.weights, best.beta, best.primal, max(dual, best.dual), number)
+        if best.primal - best.dual <= tol * abs(best.primal) or idle == 2:
+            break
+        point, length = machine.step(point)
+        idle = idle + 1 if length < STALLED else 0
+    return best
+
+
+class _Machine:
+    """The problem's data and what was last read of the block."""
+
+    def __init__(self, K: NDArray[Any], y: Float64, C: float, norm: MixedNorm) -> None:
+        self.K, self.y, self.C, self.norm = K, y, C, norm
+        self.g = norm.groups
+        self.lo, self.hi = np.where(y > 0, 0.0, -C), np.where(y > 0, C, 0.0)
+        s, n = len(K), len(y)
+        self.weights = norm.uniform()
+        self.products = np.empty((s, n))  # K_a beta
+        self.combined = np.empty((n, n))  # sum_a weights_a K_a
+        self.forms = np.empty(s)  # beta' K_a beta
+
+    def start(self) -> _Point:
+        """The best multiple of the class-balanced alpha, well inside the box, its products balanced."""
+        positive = self.y > 0
+        counts = np.where(positive, positive.sum(), (~positive).sum())
+        alpha = counts.min() / counts
+        sweep(self.K, alpha * self.y, self.weights, self.combined, self.products)
+        ray = self.norm.conjugate(self.products @ (alpha * self.y))
+        alpha *= min(0.5 * self.C, max(0.5 * alpha.sum() / max(ray, 1e-300), 1e-6 * self.C))
+        beta = alpha * self.y
+        forms = self.products @ beta * (alpha.max() / (counts.min() / counts).max())
+        radii = 1.5 * np.maximum(self.norm.radii(forms), 1e-8 * np.sqrt(max(forms.max(), 1e-300)))
+        mu = (self.norm.slope(radii) / np.bincount(self.g))[self.g]
+        slack = np.maximum(0.5 * (radii[self.g] - forms / radii[self.g]), 1e-8 * radii[self.g])
+        room = alpha / (self.C - alpha)
+        lower, upper = np.where(positive, 1.0, room), np.where(positive, room, 1.0)
+        return _Point(beta, radii, slack, mu, lower, upper, 0.0)
+
+    def read(self, point: _Point) -> None:
+        """Everything of the block that depends on the point, in one sweep."""
+        self.weights = point.mu / point.radii[self.g]
+        sweep(self.K, point.beta, self.weights, self.combined, self.products)
+        self.forms = np.maximum(self.products @ point.beta, 0.0)
+
+    def bounds(self, point: _Point) -> tuple[float, float]:
+        """Primal value of the weights with the exact intercept, and the dual value of beta."""
+        scores = self.weights @ self.products
+        b = best_intercept(scores, self.y, self.C)
+        losses = np.maximum(1.0 - self.y * (scores + b), 0.0)
+        primal = self.norm.regulariser(self.weights * np.sqrt(self.forms)) + self.C * float(losses.sum())
+        # the iterate sums to zero only in the limit: its dual value counts once it does
+        balanced = abs(point.beta.sum()) <= 1e-9 * np.abs(point.beta).sum()
+        dual = float(self.y @ point.beta) - self.norm.conjugate(self.forms)
+        return primal, dual if balanced else -np.inf
+
+    def step(self, point: _Point) -> tuple[_Point, float]:
+        """One predictor-corrector step and its length."""
+        system = _System(self, point)
+        to_lower, to_upper = point.beta - self.lo, self.hi - point.beta
+        products = (point.mu * point.slack, point.lower * to_lower, point.upper * to_upper)
+        count = sum(map(len, products))
+        mean = sum(float(product.sum()) for product in products) / count
+        ahead = system.direction(*products)
+        primal, dual = self.lengths(point, ahead)
+        seen = point.moved(ahead, primal, dual)
+        after = seen.mu @ seen.slack + seen.lower @ (seen.beta - self.lo) + seen.upper @ (self.hi - seen.beta)
+        target = max((float(after) / count / mean) ** 3, 1e-8) * mean
+        step = system.direction(
+            products[0] + ahead.mu * ahead.slack - target,
+            products[1] + ahead.lower * ahead.beta - target,
+            products[2] - ahead.upper * ahead.beta - target,
+        )
+        length = TO_BOUNDARY * min(self.lengths(point, step))
+        return point.moved(step, length, length), length
+
+    def lengths(self, point: _Point, step: _Point) -> tuple[float, float]:
+        """How far primal variables and multipliers can go."""
+        primal = (
+            (point.slack, step.slack),
+            (point.radii, step.radii),
+            (point.beta - self.lo, step.beta),
+            (self.hi - point.beta, -step.beta),
+        )
+        dual = ((point.mu, step.mu), (point.lower, step.lower), (point.upper, step.upper))
+        return min(_room(*pair) for pair in primal), min(_room(*pair) for pair in dual)
+
+
+def _room(values: Float64, steps: Float64) -> float:
+    shrinking = steps < 0
+    return min(1.0, float((-values[shrinking] / steps[shrinking]).min())) if shrinking.any() else 1.0
+
+
+class _System:
+    """The Newton equations at a point, reduced to (beta, N) and the intercept, factored once for both directions."""
+
+    def __init__(self, machine: _Machine, point: _Point) -> None:
+        norm, g, n = machine.norm, machine.g, len(machine.y)
+        self._machine, self._point, self._n = machine, point, n
+        radii = point.radii[g]
+        self._ratio = machine.forms / radii
+        self._by_beta = machine.products / radii[:, None]  # gradients of the constraints
+        self._by_radius = -0.5 * (self._ratio / radii + 1.0)
+        barrier = point.mu / point.slack
+        self._box = point.lower / (point.beta - machine.lo) + point.upper / (machine.hi - point.beta)
+        matrix = np.empty((n + norm.count, n + norm.count), order="F")
+        matrix[:n, :n] = machine.combined
+        matrix[:n, :n] += (self._by_beta.T * barrier) @ self._by_beta
+        matrix[np.arange(n), np.arange(n)] += self._box
+        cross = machine.products * (-point.mu / radii**2)[:, None]
+        cross += self._by_beta * (barrier * self._by_radius)[:, None]
+        for j in range(norm.count):
+            matrix[n + j, :n] = cross[g == j].sum(axis=0)
+        matrix[:n, n:] = matrix[n:, :n].T
+        matrix[n:, n:] = norm.curvature(point.radii)
+        corner = norm.total(point.mu * self._ratio / radii**2 + barrier * self._by_radius**2)
+        matrix[np.arange(n, n + norm.count), np.arange(n, n + norm.count)] += corner
+        self._factor = _factored(matrix)
+        ones = np.zeros(len(matrix))
+        ones[:n] = 1.0
+        self._ones, self._toward = ones, self._solved(ones)
+
+    def direction(self, kernels: Float64, lower: Float64, upper: Float64) -> _Point:
+        """The step that takes the three sets of products, to first order, down by these amounts."""
+        machine, point, n, g = self._machine, self._point, self._n, self._machine.g
+        stationary = machine.weights @ machine.products - machine.y + point.b + point.upper - point.lower
+        radius = machine.norm.slope(point.radii) + machine.norm.total(point.mu * self._by_radius)
+        feasible = 0.5 * (self._ratio - point.radii[g]) + point.slack
+        pull = (point.mu * feasible - kernels) / point.slack
+        right = np.empty(n + machine.norm.count)
+        right[:n] = -stationary - pull @ self._by_beta
+        right[:n] += upper / (machine.hi - point.beta) - lower / (point.beta - machine.lo)
+        right[n:] = -radius - machine.norm.total(pull * self._by_radius)
+        x = self._solved(right)
+        b = float((self._ones @ x + point.beta.sum()) / (self._ones @ self._toward))
+        x -= b * self._toward
+        beta, radii = x[:n], x[n:]
+        slack = -feasible - self._by_beta @ beta - self._by_radius * radii[g]
+        return _Point(
+            beta,
+            radii,
+            slack,
+            -(kernels + point.mu * slack) / point.slack,
+            -(lower + point.lower * beta) / (point.beta - machine.lo),
+            -(upper - point.upper * beta) / (machine.hi - point.beta),
+            b,
+        )
+
+    def _solved(self, right: Float64) -> Float64:
+        return np.asarray(scipy.linalg.cho_solve(self._factor, right, check_finite=False))
+
+
+def _factored(matrix: Float64) -> Any:
+    """Cholesky; a matrix that rounding made indefinite is pushed back by as little as helps."""
+    diagonal = matrix.diagonal().copy()
+    push = 1e-14
+    while True:
+        try:
+            return scipy.linalg.cho_factor(matrix, check_finite=False)
+        except np.linalg.LinAlgError:
+            if push > 1e-2:
+                raise
+            matrix[np.diag_indices(len(matrix))] = diagonal * (1.0 + push) + push * diagonal.mean()
+            push *= 100.0
