@@ -34,7 +34,7 @@ class MixedNorm:
 
     def total(self, per_kernel: Float64) -> Float64:
         """Sums over the kernels of each group."""
-        return np.bincount(self.groups, per_kernel, self.count)
+        return np.bincount(self.groups, per_kernel, self.count).astype(np.float64, copy=False)
 
     def regulariser(self, norms: Float64) -> float:
         """R of the norms ||w_a||."""
@@ -81,4 +81,4 @@ def _half_squared(values: Float64, exponent: float) -> float:
     largest = float(values.max())
     if largest <= 0 or np.isinf(exponent):
         return 0.5 * largest**2
-    return 0.5 * largest**2 * float(((values / largest) ** exponent).sum()) ** (2 / exponent)
+    return 0.5 * largest**2 * float(((values / largest) ** exponent).sum() ** (2 / exponent))

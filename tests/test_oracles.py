@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import subprocess
 import sys
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 from sklearn.svm import SVC
+from threadpoolctl import threadpool_limits
 
 from dmkl.errors import ResourceError, SolverError
 from dmkl.oracles import ORACLES, SvmResult, solve_svm, svm_bounds
@@ -22,6 +24,13 @@ Float64Array = NDArray[np.float64]
 oracles = pytest.mark.parametrize("oracle", list(ORACLES))
 warm_starting = pytest.mark.parametrize("oracle", [name for name in ORACLES if "warm_start" in ORACLES[name].supports])
 tight = {"libsvm": 1e-6}  # kernel rows in float32; every other oracle reaches 1e-9
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_blas_thread() -> Iterator[None]:
+    """On a busy machine BLAS threads wait for each other, for longer than all of these tests take."""
+    with threadpool_limits(1):
+        yield
 
 
 def gaussian(n: int, seed: int = 0, *, dimension: int = 5, classes: int = 4) -> tuple[Float64Array, Any]:
@@ -329,7 +338,8 @@ BAD: dict[str, dict[str, Any]] = {
     "y has values": {"y": np.array([0.0, 1.0, 0.0, 1.0])},
     "upper has shape": {"C": np.ones(3)},
     "negative": {"C": -1.0},
-    "upper has NaN or infinite": {"C": np.inf},
+    "finite": {"C": np.inf},
+    "upper has NaN or infinite": {"C": np.array([1.0, np.nan, 1.0, 1.0])},
     "alpha has shape": {"alpha": np.ones(5)},
     "tol": {"tol": -1.0},
     "max_steps": {"max_steps": -1},
@@ -339,8 +349,9 @@ BAD: dict[str, dict[str, Any]] = {
 @oracles
 @pytest.mark.parametrize("words", list(BAD))
 def test_bad_input_is_refused_in_words(oracle: str, words: str) -> None:
+    options: dict[str, Any] = {"K": GOOD, "y": LABELS, "C": 1.0, "oracle": oracle}
     with pytest.raises(SolverError, match=words):
-        solve_svm(**({"K": GOOD, "y": LABELS, "C": 1.0, "oracle": oracle} | BAD[words]))
+        solve_svm(**options | BAD[words])
 
 
 def test_libsvm_refuses_a_copy_that_does_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:

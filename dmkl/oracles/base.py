@@ -133,9 +133,10 @@ def checked_task(
     labels = _vector("y", y, n)
     if not (labels * labels == 1.0).all():
         raise SolverError(f"y has values {np.unique(labels)[:4]}, expected -1 and +1")
-    bounds = _vector("upper", np.full(n, upper) if np.ndim(upper) == 0 else np.asarray(upper), n)
-    if bounds.min() < 0.0:
-        raise SolverError(f"upper bounds must not be negative, got {bounds.min()}")
+    bounds = np.full(n, float(upper)) if np.ndim(upper) == 0 else _vector("upper", np.asarray(upper), n)
+    least = float(upper) if np.ndim(upper) == 0 else bounds.min()
+    if not 0.0 <= least < np.inf:
+        raise SolverError(f"upper bounds must be finite and not negative, got {least}")
     if not tol >= 0.0:
         raise SolverError(f"tol is a relative gap, got {tol}")
     if max_steps < 0:
@@ -179,7 +180,7 @@ def balance(alpha: Float64Array, y: Float64Array, upper: Float64Array) -> None:
     So what is at its bound stays there if it can. Most bounded support vectors stay bounded when upper grows: move
     them to the new bound, numpy.where(alpha >= old, new, alpha), and a warm start takes half as many steps.
     """
-    excess, weight = float(np.dot(y, alpha)), float(alpha.sum())
+    excess, weight = float((y * alpha).sum()), float(alpha.sum())
     if abs(excess) <= 1e-12 * weight:  # rounding
         return
     light = (y * excess < 0.0) & (alpha < upper)
@@ -193,12 +194,12 @@ def balance(alpha: Float64Array, y: Float64Array, upper: Float64Array) -> None:
 
 
 def fresh_scores(K: FloatArray, beta: Float64Array) -> Float64Array:
-    """K beta in float64, from the support vectors' rows, some hundreds at a time to spare memory."""
+    """K beta in float64, from the support vectors' rows, some hundreds at a time to spare memory; without BLAS."""
     scores = np.zeros(len(beta))
     support = np.flatnonzero(beta)
     for start in range(0, len(support), 256):
         chosen = support[start : start + 256]
-        scores += beta[chosen] @ K[chosen].astype(np.float64, copy=False)
+        scores += np.einsum("i,ij->j", beta[chosen], K[chosen].astype(np.float64, copy=False))
     return scores
 
 

@@ -6,7 +6,8 @@ With beta = alpha * y and f = K beta the problem is
     primal  min_{w,b}  1/2 ||w||^2 + sum_i upper_i [linear_i - y_i (f(x_i) + b)]+,        b = 0 unless intercept
 
 and any feasible alpha gives both a dual value and, through ||w||^2 = beta' K beta and the best b for its scores, a
-primal value: the optimum lies between the two. Everything is float64 and shaped (n,).
+primal value: the optimum lies between the two. Everything is float64 and shaped (n,). Sums are numpy's own: those of
+BLAS depend on its threads.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ def best_intercept(
     whole = float(risen[-1]) if len(risen) else 0.0
     if not whole > 0.0:
         return 0.0
-    wanted = 0.5 * (whole + float(np.dot(weight, y)))
+    wanted = 0.5 * (whole + float((weight * y).sum()))
     rounding = _SLOPE_ROUNDING * whole
     first = risen.searchsorted(wanted - rounding, side="left")
     last = risen.searchsorted(wanted + rounding, side="right")
@@ -64,8 +65,7 @@ def svm_bounds(
     primal >= optimum >= dual whenever K is positive semidefinite, whatever solver made beta.
     """
     b = best_intercept(scores, y, upper, linear) if intercept_wanted else 0.0
-    norm = 0.5 * float(np.dot(beta, scores))
-    slack = np.maximum(linear - y * (scores + b), 0.0)
-    loss = float(np.dot(slack, upper)) if isinstance(upper, np.ndarray) else float(upper) * float(slack.sum())
-    gain = float(np.dot(y * linear, beta))
+    norm = 0.5 * float((beta * scores).sum())
+    loss = float((np.maximum(linear - y * (scores + b), 0.0) * upper).sum())
+    gain = float((y * linear * beta).sum())
     return norm + loss, gain - norm, b

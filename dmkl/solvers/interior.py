@@ -26,6 +26,8 @@ from dmkl.solvers.sweep import sweep
 Float64 = NDArray[np.float64]
 MAX_STEPS = 60
 TO_BOUNDARY = 0.99  # share of the way to the nearest bound that a step may go
+OPTIMAL = 0.01  # complementarity below this share of the tolerance is as good as the gap (with C slacks, C large,
+# the primal value of an interior point lags behind; the caller's SVM makes up for it)
 STALLED = 1e-3  # a step length below this, twice in a row, ends the method
 
 
@@ -76,7 +78,10 @@ def solve_interior(K: NDArray[Any], y: Float64, C: float, norm: MixedNorm, tol: 
         if primal < best.primal:
             best = Interior(machine.weights, point.beta, primal, max(dual, best.dual), number)
         best = Interior(best.weights, best.beta, best.primal, max(dual, best.dual), number)
-        if best.primal - best.dual <= tol * abs(best.primal) or idle == 2:
+        if best.primal - best.dual <= tol * abs(best.primal):
+            break
+        if idle == 2 or machine.complementarity(point) <= OPTIMAL * tol * abs(best.dual):
+            best = Interior(machine.weights, point.beta, primal, best.dual, number)
             break
         point, length = machine.step(point)
         idle = idle + 1 if length < STALLED else 0
@@ -130,18 +135,24 @@ class _Machine:
         dual = float(self.y @ point.beta) - self.norm.conjugate(self.forms)
         return primal, dual if balanced else -np.inf
 
+    def complementarity(self, point: _Point) -> float:
+        """The sum of all products of slacks and multipliers: the duality gap once the point is feasible."""
+        return float(sum(product.sum() for product in self._products(point)))
+
+    def _products(self, point: _Point) -> tuple[Float64, Float64, Float64]:
+        box = point.lower * (point.beta - self.lo), point.upper * (self.hi - point.beta)
+        return point.mu * point.slack, *box
+
     def step(self, point: _Point) -> tuple[_Point, float]:
         """One predictor-corrector step and its length."""
         system = _System(self, point)
-        to_lower, to_upper = point.beta - self.lo, self.hi - point.beta
-        products = (point.mu * point.slack, point.lower * to_lower, point.upper * to_upper)
+        products = self._products(point)
         count = sum(map(len, products))
         mean = sum(float(product.sum()) for product in products) / count
         ahead = system.direction(*products)
         primal, dual = self.lengths(point, ahead)
         seen = point.moved(ahead, primal, dual)
-        after = seen.mu @ seen.slack + seen.lower @ (seen.beta - self.lo) + seen.upper @ (self.hi - seen.beta)
-        target = max((float(after) / count / mean) ** 3, 1e-8) * mean
+        target = max((self.complementarity(seen) / count / mean) ** 3, 1e-8) * mean
         step = system.direction(
             products[0] + ahead.mu * ahead.slack - target,
             products[1] + ahead.lower * ahead.beta - target,

@@ -20,12 +20,12 @@ from dmkl.norms import MixedNorm
 from dmkl.oracles import ORACLES, best_intercept
 from dmkl.solvers.interior import solve_interior
 from dmkl.solvers.problem import Problem, Solver
-from dmkl.solvers.rounds import Answer, Question, Rounds
+from dmkl.solvers.rounds import Answer, Certified, Question, Rounds
 from dmkl.solvers.state import Float64, State
 from dmkl.solvers.sweep import sweep
 from dmkl.solvers.uniform import check_C
 
-INNER = 0.25  # a compact problem's tolerance as a share of the whole one's
+INNER = 0.02  # a compact problem's tolerance as a share of the whole one's
 EXACT = 0.02  # and that of the SVM at its weights: slacks count C times in the primal value
 
 
@@ -115,10 +115,29 @@ class _MixedNormMachine:
         dual = float(svm.alpha.sum()) - self.norm.conjugate(forms)
         return Answer(svm.alpha, found.weights, forms, max(dual, found.dual), svm_calls=1)
 
-    def primal(self, beta: Float64, scores: Float64, y: Float64, answer: Answer) -> tuple[float, float]:
+    def primal(self, beta: Float64, scores: Float64, y: Float64, answer: Answer) -> Certified:
         assert answer.weights is not None
         assert answer.forms is not None
         norms = answer.weights * np.sqrt(np.maximum(answer.forms, 0.0))
-        b = best_intercept(scores, y, self.C)
-        losses = np.maximum(1.0 - y * (scores + b), 0.0)
-        return self.norm.regulariser(norms) + self.C * float(losses.sum()), b
+        penalty = self.norm.regulariser(norms)
+        best = Certified(np.inf, 0.0)
+        for scale in (1.0, 1.0 / (1.0 - _shortfall(beta, scores, y, self.C))):
+            b = best_intercept(scale * scores, y, self.C)
+            losses = np.maximum(1.0 - y * (scale * scores + b), 0.0)
+            value = scale**2 * penalty + self.C * float(losses.sum())
+            if value < best.primal:
+                best = Certified(value, b, scale * answer.weights)
+        return best
+
+
+def _shortfall(beta: Float64, scores: Float64, y: Float64, C: float) -> float:
+    """How far, at most, a sample that could still move stays from its margin.
+
+    Scaling w by 1 / (1 - shortfall) takes those slacks away, which count C times, for a penalty a little larger.
+    """
+    slope, alpha = y - scores, beta * y
+    rising = slope[np.where(y > 0, alpha < C, alpha > 0)]
+    falling = slope[np.where(y > 0, alpha > 0, alpha < C)]
+    if not (len(rising) and len(falling)):
+        return 0.0
+    return float(np.clip(0.5 * (rising.max() - falling.min()), 0.0, 0.5))

@@ -35,10 +35,19 @@ class Answer:
 
 
 @dataclass(frozen=True)
+class Certified:
+    """A primal value over all samples, and the intercept and weights it is reached with."""
+
+    primal: float
+    intercept: float
+    weights: Float64 | None = None
+
+
+@dataclass(frozen=True)
 class Question:
     """One class's compact problem, self-contained, to be solved anywhere."""
 
-    block: NDArray[Any]  # (s, |W|, |W|), or (|W|, |W|) combined
+    block: Any  # array (s, |W|, |W|), or (|W|, |W|) combined
     y: Float64
     warm: Float64  # alpha of the round before
     tol: float
@@ -61,8 +70,8 @@ class Machine(Protocol):
     def solve(self) -> Any:
         """A picklable function from a Question to an Answer."""
 
-    def primal(self, beta: Float64, scores: Float64, y: Float64, answer: Answer) -> tuple[float, float]:
-        """Primal value over all samples, and the intercept it is reached with."""
+    def primal(self, beta: Float64, scores: Float64, y: Float64, answer: Answer) -> Certified:
+        """The primal value of a class's answer, given its scores of all samples."""
 
 
 class Rounds:
@@ -125,7 +134,7 @@ class Rounds:
         self, problem: Problem, state: State, classes: list[int], sets: list[NDArray[np.int64]]
     ) -> list[Answer]:
         """Gather the blocks and fan the compact problems out, one task a class."""
-        blocks = self._machine.gather(problem, state, sets)
+        blocks: list[NDArray[Any] | None] = list(self._machine.gather(problem, state, sets))
 
         def questions() -> Iterator[tuple[Question]]:
             for position, (k, W) in enumerate(zip(classes, sets, strict=True)):
@@ -138,13 +147,13 @@ class Rounds:
     def _judge(self, problem: Problem, state: State, k: int, beta: Float64, scores: Float64, answer: Answer) -> None:
         """Bounds of class k over all samples, the better solution, and its next working set."""
         y = problem.Y[:, k]
-        primal, intercept = self._machine.primal(beta, scores, y, answer)
-        if primal < state.primal[k]:
-            state.primal[k], state.intercept[k], state.coef[:, k] = primal, intercept, beta
-            if answer.weights is not None:
-                state.weights[k] = answer.weights
+        found = self._machine.primal(beta, scores, y, answer)
+        if found.primal < state.primal[k]:
+            state.primal[k], state.intercept[k], state.coef[:, k] = found.primal, found.intercept, beta
+            if found.weights is not None:
+                state.weights[k] = found.weights
         state.dual[k] = max(state.dual[k], answer.dual)
-        state.working[:, k] = next_set(state.working[:, k], beta != 0, y * (scores + intercept), state.round)
+        state.working[:, k] = next_set(state.working[:, k], beta != 0, y * (scores + found.intercept), state.round)
 
 
 def _copied(state: State) -> State:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from dmkl.errors import ConfigError
 from dmkl.oracles import ORACLES, Prepared, SvmResult, svm_bounds
 from dmkl.solvers.problem import Problem, Solver
-from dmkl.solvers.rounds import Answer, Question, Rounds
+from dmkl.solvers.rounds import Answer, Certified, Question, Rounds
 from dmkl.solvers.state import Float64, State
 
 WHOLE_SHARE = 0.6  # of the memory left that the average matrix may take
@@ -135,7 +135,7 @@ class _Compact:
         answer = oracle(question.block, question.y, self.formulation.C, intercept=free, alpha=warm, tol=tol)
         return Answer(answer.alpha, None, None, answer.dual, svm_calls=1)
 
-    def primal(self, beta: Float64, scores: Float64, y: Float64, answer: Answer) -> tuple[float, float]:
+    def primal(self, beta: Float64, scores: Float64, y: Float64, answer: Answer) -> Certified:
         C, free = self.formulation.C, self.formulation.intercept
         primal, _, intercept = svm_bounds(beta, scores, y, C, 1.0, free)
-        return primal, intercept
+        return Certified(primal, intercept)

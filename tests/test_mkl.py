@@ -1,0 +1,182 @@
+"""VSKL, L1MKL, LpMKL: gold optima, certificates, invariances, and agreement with each other."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import whole
+
+import dmkl
+from dmkl.errors import ConfigError
+from dmkl.norms import MixedNorm
+from dmkl.solvers import working_sets
+from dmkl.solvers.interior import solve_interior
+from dmkl.solvers.sweep import sweep
+from dmkl.stack import KernelStack, open_stack
+from dmkl.store import KernelStore
+
+GOLD = Path(__file__).parent / "gold"
+CASES = json.loads((GOLD / "open.json").read_text())
+ARRAYS = dict(np.load(GOLD / "open.npz"))
+
+
+def formulation(section: str, case: dict[str, Any]) -> Any:
+    if section == "vskl":
+        return dmkl.VSKL(q=float(case["q"]), C=case["C"])
+    if section == "lpmkl":
+        return dmkl.LpMKL(p=float(case["p"]), C=case["C"])
+    return dmkl.L1MKL(C=case["C"])
+
+
+def stack_of(case: dict[str, Any]) -> KernelStack:
+    return KernelStack.from_array(ARRAYS[case["kernels"]], groups=ARRAYS[case["groups"]] if "groups" in case else None)
+
+
+GOLDEN = [(section, case) for section in ("vskl", "l1mkl", "lpmkl") for case in CASES[section]]
+NAMES = [f"{section}-{case.get('q', case.get('p', ''))}-C{case['C']:g}" for section, case in GOLDEN]
+
+
+@pytest.mark.parametrize(("section", "case"), GOLDEN, ids=NAMES)
+def test_gold_optima_are_met_and_certified(section: str, case: dict[str, Any]) -> None:
+    fit = dmkl.solve(stack_of(case), ARRAYS[case["y"]], formulation(section, case), tol=1e-7)
+    optimum, rounding = case["value"], 1e-9 * case["value"] + case["solver_tol"] * case["value"]
+    assert fit.converged
+    assert abs(fit.objective - optimum) <= 1e-6 * optimum
+    assert fit.dual - rounding <= optimum <= fit.objective + 100 * rounding
+
+
+@pytest.mark.parametrize(("section", "case"), GOLDEN, ids=NAMES)
+def test_the_objective_is_that_of_the_returned_point(section: str, case: dict[str, Any]) -> None:
+    """Recomputed from weights, coefficients and intercept with the formulas of FORMULATIONS."""
+    K, y, C = ARRAYS[case["kernels"]], ARRAYS[case["y"]], case["C"]
+    fit = dmkl.solve(stack_of(case), y, formulation(section, case), tol=1e-4)
+    weights = fit.weights[0]
+    assert (weights >= 0).all()
+    forms = np.einsum("i,aij,j->a", fit.coef, K, fit.coef)
+    norms = weights * np.sqrt(np.maximum(forms, 0))
+    alpha = fit.coef * y
+    assert ((alpha >= 0) & (alpha <= C)).all()
+    assert abs(fit.coef.sum()) <= 1e-9 * alpha.sum()
+    if section == "lpmkl" and float(case["p"]) > 1:
+        p = float(case["p"])
+        r = 2.0 if np.isinf(p) else 2 * p / (p + 1)
+        penalty = 0.5 * (norms**r).sum() ** (2 / r)
+    else:
+        q = float(case.get("q", 1))
+        groups = ARRAYS[case["groups"]] if "groups" in case else np.zeros(len(K), int)
+        u = np.array([norms[groups == j].sum() for j in np.unique(groups)])
+        penalty = 0.5 * u.max() ** 2 if np.isinf(q) else 0.5 * (u ** (2 * q)).sum() ** (1 / q)
+    scores = np.tensordot(weights, K, 1) @ fit.coef + fit.intercept
+    assert fit.objective == pytest.approx(penalty + C * np.maximum(0, 1 - y * scores).sum(), rel=1e-8)
+
+
+def binary() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    return ARRAYS["bin_K"], ARRAYS["bin_groups"], ARRAYS["bin_y"]
+
+
+@pytest.mark.parametrize("problem", [dmkl.VSKL(q=2, C=10.0), dmkl.L1MKL(C=10.0), dmkl.LpMKL(p=2, C=10.0)])
+def test_permuting_kernels_permutes_weights(problem: Any) -> None:
+    K, groups, y = binary()
+    order = np.random.default_rng(0).permutation(len(K))
+    fit = dmkl.solve(KernelStack.from_array(K, groups=groups), y, problem, tol=1e-8)
+    moved = dmkl.solve(KernelStack.from_array(K[order], groups=groups[order]), y, problem, tol=1e-8)
+    assert moved.objective == pytest.approx(fit.objective, rel=1e-7)
+    np.testing.assert_allclose(moved.weights[0], fit.weights[0][order], atol=1e-3 * fit.weights.max())
+
+
+@pytest.mark.parametrize("problem", [dmkl.VSKL(q=2, C=10.0), dmkl.L1MKL(C=10.0)])
+def test_a_duplicated_kernel_changes_nothing(problem: Any) -> None:
+    K, groups, y = binary()
+    fit = dmkl.solve(KernelStack.from_array(K, groups=groups), y, problem, tol=1e-7)
+    twice = KernelStack.from_array(np.concatenate([K, K[2:3]]), groups=np.append(groups, groups[2]))
+    assert dmkl.solve(twice, y, problem, tol=1e-7).objective == pytest.approx(fit.objective, rel=1e-6)
+
+
+def test_formulations_agree_where_they_coincide() -> None:
+    """One group is L1MKL; singletons with q = 1, p = inf and s times the uniform SVM are one problem."""
+    K, _, y = binary()
+    alone = np.arange(len(K))
+    one = dmkl.solve(KernelStack.from_array(K), y, dmkl.VSKL(q=3, C=10.0), tol=1e-8).objective
+    l1 = dmkl.solve(KernelStack.from_array(K), y, dmkl.L1MKL(C=10.0), tol=1e-8).objective
+    assert one == pytest.approx(l1, rel=1e-7)
+    vskl = dmkl.solve(KernelStack.from_array(K, groups=alone), y, dmkl.VSKL(q=1, C=10.0), tol=1e-8).objective
+    lp = dmkl.solve(KernelStack.from_array(K), y, dmkl.LpMKL(p=np.inf, C=10.0), tol=1e-8).objective
+    svm = dmkl.solve(KernelStack.from_array(K * len(K)), y, dmkl.UniformMKL(C=10.0), tol=1e-8).objective
+    assert vskl == pytest.approx(lp, rel=1e-7)
+    assert svm == pytest.approx(lp, rel=1e-7)
+    near = dmkl.solve(KernelStack.from_array(K), y, dmkl.LpMKL(p=1.02, C=10.0), tol=1e-5).objective
+    assert near == pytest.approx(l1, rel=2e-2)
+
+
+@pytest.fixture
+def compact(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(working_sets, "SMALL", 20)
+    monkeypatch.setattr(working_sets, "START", 15)
+    monkeypatch.setattr(working_sets, "LEAST_GROWTH", 20)
+
+
+@pytest.mark.parametrize("problem", [dmkl.VSKL(q=np.inf, C=10.0), dmkl.L1MKL(C=0.05), dmkl.LpMKL(p=1.5, C=100.0)])
+def test_working_sets_reach_the_same_optimum(store: KernelStore, problem: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also with C so small that alpha is not sparse and the sets grow to everything."""
+    assert store.labels is not None
+    stack = KernelStack.from_array(whole(store).astype(np.float64), groups=store.bank.groups)
+    at_once = dmkl.solve(stack, store.labels, problem, tol=1e-6)
+    for name, value in (("SMALL", 20), ("START", 15), ("LEAST_GROWTH", 20)):
+        monkeypatch.setattr(working_sets, name, value)
+    by_rounds = dmkl.solve(stack, store.labels, problem, tol=1e-5)
+    assert by_rounds.rounds > at_once.rounds == 1
+    assert by_rounds.converged
+    for k in range(3):
+        assert at_once.dual[k] * (1 - 1e-9) <= by_rounds.objective[k] <= at_once.objective[k] * (1 + 2e-5)
+
+
+def test_classes_learn_their_own_weights(store: KernelStore) -> None:
+    assert store.labels is not None
+    fit = dmkl.solve(open_stack(store.path), store.labels, dmkl.VSKL(q=2, C=10.0))
+    assert fit.weights.shape == (3, store.s)
+    assert not np.allclose(fit.weights[0], fit.weights[1])
+    assert (fit.passes, fit.svm_calls) == (2, 3)
+
+
+def test_every_backend_gives_the_same_model(store: KernelStore, compact: None) -> None:
+    assert store.labels is not None
+    fits = [
+        dmkl.solve(open_stack(store.path, backend=backend, workers=workers), store.labels, dmkl.VSKL(q=2, C=10.0))
+        for backend, workers in (("memory", 1), ("disk", 2))
+    ]
+    assert np.array_equal(fits[0].coef, fits[1].coef)
+    assert np.array_equal(fits[0].weights, fits[1].weights)
+
+
+@pytest.mark.parametrize("C", [1e-4, 1.0, 1e5])
+@pytest.mark.parametrize("rho", [1.0, 4 / 3, 2.0, 4.0])
+def test_the_interior_point_method_ends_at_any_scale(C: float, rho: float) -> None:
+    K, groups, y = binary()
+    for scale in (1e-3, 1.0, 1e3):
+        found = solve_interior(K * len(y) * scale, y, C, MixedNorm(groups, rho), 1e-6)
+        assert found.primal - found.dual <= 1e-5 * found.primal
+        assert found.steps < 40
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_sweep_is_two_tensor_products(dtype: Any) -> None:
+    rng = np.random.default_rng(0)
+    K, beta, weights = rng.random((4, 7, 7)).astype(dtype), rng.normal(size=7), rng.random(4)
+    combined, products = np.empty((7, 7)), np.empty((4, 7))
+    sweep(K, beta, weights, combined, products)
+    np.testing.assert_allclose(combined, np.tensordot(weights, K.astype(np.float64), 1), rtol=1e-12)
+    np.testing.assert_allclose(products, K.astype(np.float64) @ beta, rtol=1e-12, atol=1e-12)
+
+
+def test_exponents_and_constants_out_of_range_are_refused() -> None:
+    for wrong, message in [
+        (lambda: dmkl.VSKL(q=0.5), r"q should be in \[1, inf\], not 0.5"),
+        (lambda: dmkl.LpMKL(p=0.9), r"p should be in \[1, inf\], not 0.9"),
+        (lambda: dmkl.L1MKL(C=0.0), "C should be positive"),
+    ]:
+        with pytest.raises(ConfigError, match=message):
+            wrong()
