@@ -58,8 +58,8 @@ def test_vskl_is_the_formula_of_the_paper(q: float) -> None:
     rng = np.random.default_rng(0)
     w, D = rng.random(6), rng.random(6)
     norm = MixedNorm(GROUPS, 1.0 if np.isinf(q) else 2 * q / (2 * q - 1))
-    u = np.array([w[GROUPS == j].sum() for j in range(3)])
-    M = np.array([D[GROUPS == j].max() for j in range(3)])
+    u = np.array([w[j == GROUPS].sum() for j in range(3)])
+    M = np.array([D[j == GROUPS].max() for j in range(3)])
     if np.isinf(q):
         primal, dual = 0.5 * u.max() ** 2, 0.5 * np.sqrt(M).sum() ** 2
     else:

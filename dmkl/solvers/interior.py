@@ -28,6 +28,7 @@ MAX_STEPS = 60
 TO_BOUNDARY = 0.99  # share of the way to the nearest bound that a step may go
 OPTIMAL = 0.01  # complementarity below this share of the tolerance is as good as the gap (with C slacks, C large,
 # the primal value of an interior point lags behind; the caller's SVM makes up for it)
+FLOOR = 1e-3  # and below this share it only costs digits
 STALLED = 1e-3  # a step length below this, twice in a row, ends the method
 
 
@@ -80,10 +81,10 @@ def solve_interior(K: NDArray[Any], y: Float64, C: float, norm: MixedNorm, tol: 
         best = Interior(best.weights, best.beta, best.primal, max(dual, best.dual), number)
         if best.primal - best.dual <= tol * abs(best.primal):
             break
-        if idle == 2 or machine.complementarity(point) <= OPTIMAL * tol * abs(best.dual):
+        if idle == 2 or machine.residual(point) <= OPTIMAL * tol * abs(best.dual):
             best = Interior(machine.weights, point.beta, primal, best.dual, number)
             break
-        point, length = machine.step(point)
+        point, length = machine.step(point, FLOOR * tol * abs(best.dual))
         idle = idle + 1 if length < STALLED else 0
     return best
 
@@ -111,7 +112,7 @@ class _Machine:
         alpha *= min(0.5 * self.C, max(0.5 * alpha.sum() / max(ray, 1e-300), 1e-6 * self.C))
         beta = alpha * self.y
         forms = self.products @ beta * (alpha.max() / (counts.min() / counts).max())
-        radii = 1.5 * np.maximum(self.norm.radii(forms), 1e-8 * np.sqrt(max(forms.max(), 1e-300)))
+        radii = np.full(self.norm.count, 1.5 * np.sqrt(max(forms.max(), 1e-300)))
         mu = (self.norm.slope(radii) / np.bincount(self.g))[self.g]
         slack = np.maximum(0.5 * (radii[self.g] - forms / radii[self.g]), 1e-8 * radii[self.g])
         room = alpha / (self.C - alpha)
@@ -139,12 +140,18 @@ class _Machine:
         """The sum of all products of slacks and multipliers: the duality gap once the point is feasible."""
         return float(sum(product.sum() for product in self._products(point)))
 
+    def residual(self, point: _Point) -> float:
+        """Complementarity and, in the same units, how far N is from stationary: zero at the solution only."""
+        by_radius = 0.5 * (self.forms / point.radii[self.g] ** 2 + 1.0)
+        radius = self.norm.slope(point.radii) - self.norm.total(point.mu * by_radius)
+        return self.complementarity(point) + float(np.abs(radius) @ point.radii)
+
     def _products(self, point: _Point) -> tuple[Float64, Float64, Float64]:
         box = point.lower * (point.beta - self.lo), point.upper * (self.hi - point.beta)
         return point.mu * point.slack, *box
 
-    def step(self, point: _Point) -> tuple[_Point, float]:
-        """One predictor-corrector step and its length."""
+    def step(self, point: _Point, floor: float) -> tuple[_Point, float]:
+        """One predictor-corrector step and its length; it does not aim at a complementarity below `floor`."""
         system = _System(self, point)
         products = self._products(point)
         count = sum(map(len, products))
@@ -153,6 +160,7 @@ class _Machine:
         primal, dual = self.lengths(point, ahead)
         seen = point.moved(ahead, primal, dual)
         target = max((self.complementarity(seen) / count / mean) ** 3, 1e-8) * mean
+        target = max(target, floor / count) if np.isfinite(floor) else target
         step = system.direction(
             products[0] + ahead.mu * ahead.slack - target,
             products[1] + ahead.lower * ahead.beta - target,
@@ -211,7 +219,7 @@ class _System:
         """The step that takes the three sets of products, to first order, down by these amounts."""
         machine, point, n, g = self._machine, self._point, self._n, self._machine.g
         stationary = machine.weights @ machine.products - machine.y + point.b + point.upper - point.lower
-        radius = machine.norm.slope(point.radii) + machine.norm.total(point.mu * self._by_radius)
+        radius = _power_law_residual(machine.norm.slope(point.radii), -machine.norm.total(point.mu * self._by_radius))
         feasible = 0.5 * (self._ratio - point.radii[g]) + point.slack
         pull = (point.mu * feasible - kernels) / point.slack
         right = np.empty(n + machine.norm.count)
@@ -235,6 +243,16 @@ class _System:
 
     def _solved(self, right: Float64) -> Float64:
         return np.asarray(scipy.linalg.cho_solve(self._factor, right, check_finite=False))
+
+
+def _power_law_residual(slope: Float64, wanted: Float64) -> Float64:
+    """slope - wanted, or slope * log(slope / wanted) where the slope is too large.
+
+    The slope is a power of N, up to the hundredth for p near 1: Newton on the power itself would shrink N by a fixed
+    small share a step; on its logarithm, to which this is equal near the solution, it gets there at once.
+    """
+    ratio = np.maximum(slope / np.maximum(wanted, 1e-300), 1.0)
+    return np.where(ratio > 1.0, slope * np.log(ratio), slope - wanted)
 
 
 def _factored(matrix: Float64) -> Any:

@@ -15,7 +15,7 @@ from dmkl.events import RoundDone
 from dmkl.solvers.problem import Problem, Solver
 from dmkl.solvers.state import State, load_state, save_state
 
-STALLED = 3  # rounds without any progress of any class before giving up
+STALLED = 3  # rounds in which no gap closed and no working set changed, before giving up
 
 
 @dataclass(frozen=True)
@@ -45,14 +45,16 @@ def run(problem: Problem, solver: Solver, *, max_rounds: int, checkpoint: Checkp
     while (outcome.state.gap > problem.tol).any():
         if outcome.state.round >= max_rounds or idle >= STALLED:
             return outcome
-        outcome.state = _stepped(problem, solver, outcome.state)
+        before = outcome.state
+        outcome.state = _stepped(problem, solver, before)
         if checkpoint:
             save_state(checkpoint.path, outcome.state, checkpoint.identity)
         event = _summary(problem, outcome.state, time.perf_counter() - started)
         outcome.history.append(dataclasses.asdict(event))
         problem.observer(event)
         total = float(np.minimum(outcome.state.gap, 1e300).sum())
-        best, idle = (total, 0) if total < best else (best, idle + 1)
+        moved = total < best or not np.array_equal(before.working, outcome.state.working)
+        best, idle = min(best, total), 0 if moved else idle + 1
     outcome.converged = True
     return outcome
 

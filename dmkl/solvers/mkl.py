@@ -9,7 +9,7 @@ weights gives the sparse alpha; the certificate needs nothing else.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -120,14 +120,17 @@ class _MixedNormMachine:
         assert answer.forms is not None
         norms = answer.weights * np.sqrt(np.maximum(answer.forms, 0.0))
         penalty = self.norm.regulariser(norms)
-        best = Certified(np.inf, 0.0)
-        for scale in (1.0, 1.0 / (1.0 - _shortfall(beta, scores, y, self.C))):
-            b = best_intercept(scale * scores, y, self.C)
-            losses = np.maximum(1.0 - y * (scale * scores + b), 0.0)
-            value = scale**2 * penalty + self.C * float(losses.sum())
-            if value < best.primal:
-                best = Certified(value, b, scale * answer.weights)
-        return best
+        plain = self._reached(1.0, penalty, scores, y, answer.weights)
+        scale = 1.0 / (1.0 - _shortfall(beta, scores, y, self.C))
+        scaled = self._reached(scale, penalty, scores, y, answer.weights)
+        return replace(scaled, margins=plain.margins) if scaled.primal < plain.primal else plain
+
+    def _reached(self, scale: float, penalty: float, scores: Float64, y: Float64, weights: Float64) -> Certified:
+        """The primal value of `scale` times w with its best intercept."""
+        b = best_intercept(scale * scores, y, self.C)
+        margins = y * (scale * scores + b)
+        losses = np.maximum(1.0 - margins, 0.0)
+        return Certified(scale**2 * penalty + self.C * float(losses.sum()), b, margins, scale * weights)
 
 
 def _shortfall(beta: Float64, scores: Float64, y: Float64, C: float) -> float:

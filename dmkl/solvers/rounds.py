@@ -1,4 +1,4 @@
-"""Working-set rounds: solve every unfinished class on a compact block, certify all of them with one pass, add violators.
+"""Working-set rounds: solve unfinished classes on compact blocks, certify all of them with one pass, add violators.
 
 One round is a gather (each class's block cut out of the tiles) and a scoring pass over all n samples. What is solved on
 a block, and what the bounds are, is the machine's business; this file is the same for every one-vs-rest formulation.
@@ -36,10 +36,11 @@ class Answer:
 
 @dataclass(frozen=True)
 class Certified:
-    """A primal value over all samples, and the intercept and weights it is reached with."""
+    """A primal value over all samples, the intercept and weights it is reached with, and the answer's own margins."""
 
     primal: float
     intercept: float
+    margins: Float64
     weights: Float64 | None = None
 
 
@@ -153,7 +154,7 @@ class Rounds:
             if found.weights is not None:
                 state.weights[k] = found.weights
         state.dual[k] = max(state.dual[k], answer.dual)
-        state.working[:, k] = next_set(state.working[:, k], beta != 0, y * (scores + found.intercept), state.round)
+        state.working[:, k] = next_set(state.working[:, k], beta != 0, found.margins, state.round)
 
 
 def _copied(state: State) -> State:

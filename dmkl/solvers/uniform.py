@@ -138,4 +138,4 @@ class _Compact:
     def primal(self, beta: Float64, scores: Float64, y: Float64, answer: Answer) -> Certified:
         C, free = self.formulation.C, self.formulation.intercept
         primal, _, intercept = svm_bounds(beta, scores, y, C, 1.0, free)
-        return Certified(primal, intercept)
+        return Certified(primal, intercept, y * (scores + intercept))
