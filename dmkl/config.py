@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import tomllib
 import types
 import typing
@@ -70,6 +71,7 @@ class SolveConfig:
     oracle: str = "smo"
     seed: int = 0
     max_rounds: int = 100
+    max_time: str = ""  # e.g. "90 s", "30 m", "2 h": stop after it with the best certified model
     baselines: bool = False  # also score every kernel alone
 
 
@@ -159,6 +161,20 @@ def parse_bytes(text: str) -> int:
     if size <= 0:
         raise ConfigError(f"'{text}' is not a positive amount of memory")
     return size
+
+
+def parse_seconds(text: str) -> float:
+    """'90', '90 s', '30 m' or '2 h' as seconds."""
+    units = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
+    compact = text.strip().replace(" ", "")
+    number = compact.rstrip("smh")
+    try:
+        seconds = float(number) * units[compact[len(number) :]]
+    except (ValueError, KeyError):
+        raise ConfigError(f"'{text}' is not a time", "write it like '90 s', '30 m' or '2 h'") from None
+    if not (seconds > 0 and math.isfinite(seconds)):
+        raise ConfigError(f"'{text}' is not a positive time")
+    return seconds
 
 
 def construct(cls: type[T], table: Any, where: str) -> T:
@@ -278,6 +294,8 @@ def _check(config: Config) -> None:
         raise ConfigError("[solve] max_rounds and [run] tile should be at least 1, workers at least 0")
     if config.run.memory:
         parse_bytes(config.run.memory)
+    if config.solve.max_time:
+        parse_seconds(config.solve.max_time)
 
 
 def _plain(value: Any) -> dict[str, Any]:

@@ -378,3 +378,21 @@ def test_the_module_is_the_command(folder: Path) -> None:
         shutil.which("dmkl") is None
         or subprocess.run(["dmkl", "info", "."], check=False, stderr=subprocess.DEVNULL).returncode == 5
     )
+
+
+def test_a_deadline_saves_the_best_model_and_can_be_gone_on_from(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in (("SMALL", 20), ("START", 10), ("LEAST_GROWTH", 20)):
+        monkeypatch.setattr(f"dmkl.solvers.working_sets.{name}", value)
+    command = ["train", "config.toml", "-o", "run", "-s", "formulation.name=vskl", "--tol", "1e-6"]
+    assert run(*command, "--max-time", "1e-9 s") == 3
+    assert "out of time with a gap of" in capsys.readouterr().err
+    early = load_model(folder / "run/model.zarr.zip")
+    assert not early.about["converged"]
+    assert run(*command, "-s", "solve.max_rounds=1") == 9
+    assert run(*command) == 8  # that one was finished: it had used up its rounds
+    shutil.rmtree(folder / "run")
+    assert run(*command, "--max-time", "1e-9 s") == 3
+    assert run(*command, "--max-time", "1 h") == 0
+    assert max(load_model(folder / "run/model.zarr.zip").about["gap"]) <= 1e-6

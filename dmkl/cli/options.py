@@ -43,6 +43,10 @@ experiment = _stacked(
 )
 
 
+SECTIONS = dict.fromkeys(("cluster", "workers", "memory"), "run")
+SECTIONS |= dict.fromkeys(("seed", "tol", "oracle", "max_time"), "solve")
+
+
 def verbosity(verbose: int, quiet: bool) -> int:
     return -1 if quiet else verbose
 
@@ -55,15 +59,7 @@ def overrides(settings: tuple[str, ...], **named: Any) -> dict[str, str]:
         if not equals:
             raise ConfigError(f"--set '{setting}' lacks '='", "write SECTION.KEY=VALUE, e.g. formulation.C=10")
         result[key.strip()] = value.strip()
-    places = {
-        "cluster": "run",
-        "workers": "run",
-        "memory": "run",
-        "seed": "solve",
-        "tol": "solve",
-        "oracle": "solve",
-    }
     for name, value in named.items():
         if value is not None:
-            result[f"{places[name]}.{name}"] = json.dumps(value)  # text stays text: memory may be all digits
+            result[f"{SECTIONS[name]}.{name}"] = json.dumps(value)  # text stays text: memory may be all digits
     return result

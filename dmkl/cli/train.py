@@ -10,13 +10,14 @@ import click
 from dmkl.cli import options
 from dmkl.cli.console import Console, count, short
 from dmkl.cli.source import budget, read_source
-from dmkl.errors import SolverError
+from dmkl.errors import DeadlineReached, SolverError
 
 
 @click.command()
 @click.argument("source", required=False, metavar="[CONFIG|STORE]")
 @click.option("-o", "--output", metavar="RUN", help="Run directory (default: runs/NAME).")
 @click.option("--tol", type=float, help="Certified relative gap to reach.")
+@click.option("--max-time", metavar="TIME", help="Stop after '30 m' or '2 h' with the best certified model.")
 @click.option("--oracle", metavar="NAME", help="SVM solver: smo or libsvm.")
 @options.experiment
 @options.run
@@ -54,6 +55,11 @@ def train(
         )
     console.result({**trained.summary, "run": str(trained.run.path)})
     facts = trained.summary["train"]
+    if facts["out_of_time"]:
+        raise DeadlineReached(
+            f"out of time with a gap of {short(facts['gap'])} after {facts['rounds']} rounds",
+            f"the best model is in {out}; the same command with more time goes on",
+        )
     if not facts["converged"]:
         raise SolverError(
             f"the gap is {short(facts['gap'])} after {facts['rounds']} rounds, not {given.config.solve.tol:g}",

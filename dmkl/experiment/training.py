@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from dmkl.config import Config, construct
+from dmkl.config import Config, construct, parse_seconds
 from dmkl.data import Dataset
 from dmkl.errors import ConfigError
 from dmkl.events import Event, Note
@@ -90,7 +90,8 @@ def train(
         summary["score"] = scores
         say("score", scores)
     write_report(run.report, model, fit, summary)
-    run.finish(summary)
+    if not fit.out_of_time:  # else the same command, with more time, goes on
+        run.finish(summary)
     say("report", {"path": str(run.report)})
     return Trained(summary, run)
 
@@ -116,6 +117,7 @@ def _solve(
         oracle=solving.oracle,
         seed=solving.seed,
         max_rounds=solving.max_rounds,
+        max_seconds=parse_seconds(solving.max_time) if solving.max_time else np.inf,
         checkpoint=checkpoint,
         observer=observer,
     )
@@ -141,6 +143,7 @@ def _train_facts(fit: Fit, stack: KernelStack, seconds: float) -> dict[str, Any]
         "svm_calls": fit.svm_calls,
         "gap": fit.worst_gap,
         "converged": fit.converged,
+        "out_of_time": fit.out_of_time,
         "objective": np.atleast_1d(fit.objective).tolist(),
         "backend": stack.backend,
         "peak_bytes": peak_resident(),

@@ -34,6 +34,7 @@ class Fit:
     svm_calls: int
     rounds: int
     converged: bool
+    out_of_time: bool
     classes: tuple[str, ...]
     task: str
     history: list[dict[str, Any]]
@@ -58,6 +59,7 @@ def solve(
     client: Any = None,
     seed: int = 0,
     max_rounds: int = 100,
+    max_seconds: float = np.inf,
     checkpoint: Path | None = None,
     observer: Observer = ignore,
 ) -> Fit:
@@ -79,7 +81,7 @@ def solve(
     problem = Problem(stack, labels.signs(), tol, oracle, runtime, seed=seed, observer=observer)
     solver = formulation.solver(problem)
     kept = Checkpoint(checkpoint, identify(problem, formulation)) if checkpoint else None
-    outcome = run(problem, solver, max_rounds=max_rounds, checkpoint=kept)
+    outcome = run(problem, solver, max_rounds=max_rounds, max_seconds=max_seconds, checkpoint=kept)
     state = outcome.state
     single = problem.m == 1
     return Fit(
@@ -94,6 +96,7 @@ def solve(
         svm_calls=state.svm_calls,
         rounds=state.round,
         converged=outcome.converged,
+        out_of_time=outcome.out_of_time,
         classes=labels.classes,
         task=labels.task,
         history=outcome.history,

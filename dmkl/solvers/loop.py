@@ -32,18 +32,28 @@ class Outcome:
 
     state: State
     converged: bool
+    out_of_time: bool = False
     history: list[dict[str, Any]] = field(default_factory=list)
 
 
-def run(problem: Problem, solver: Solver, *, max_rounds: int, checkpoint: Checkpoint | None = None) -> Outcome:
-    """Step until every class's certified relative gap is at most the tolerance."""
+def run(
+    problem: Problem,
+    solver: Solver,
+    *,
+    max_rounds: int,
+    max_seconds: float = np.inf,
+    checkpoint: Checkpoint | None = None,
+) -> Outcome:
+    """Step until every class's certified relative gap is at most the tolerance, or rounds or time are used up."""
     started = time.perf_counter()
     state = load_state(checkpoint.path, checkpoint.identity) if checkpoint else None
     state = state if state is not None else solver.init(problem)
     outcome = Outcome(state, converged=False)
     best, idle = np.inf, 0
     while (outcome.state.gap > problem.tol).any():
-        if outcome.state.round >= max_rounds or idle >= STALLED:
+        # at least one round a run: somebody who calls again and again gets on
+        outcome.out_of_time = bool(outcome.history) and time.perf_counter() - started >= max_seconds
+        if outcome.out_of_time or outcome.state.round >= max_rounds or idle >= STALLED:
             return outcome
         before = outcome.state
         outcome.state = _stepped(problem, solver, before)
@@ -52,7 +62,7 @@ def run(problem: Problem, solver: Solver, *, max_rounds: int, checkpoint: Checkp
         event = _summary(problem, outcome.state, time.perf_counter() - started)
         outcome.history.append(dataclasses.asdict(event))
         problem.observer(event)
-        total = float(np.minimum(outcome.state.gap, 1e300).sum())
+        total = float(np.minimum(outcome.state.gap, 1e3).sum())
         moved = total < best or not np.array_equal(before.working, outcome.state.working)
         best, idle = min(best, total), 0 if moved else idle + 1
     outcome.converged = True

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dmkl.stack.cuts import cut, mirror
 from dmkl.stack.shards import Shard
 
 Float64 = NDArray[np.float64]
@@ -77,16 +78,17 @@ def gather_shard(
     Shape (kernels, rows, columns), or (1, rows, columns) of the combination when weights are given.
     """
     grid, i = shard.grid, shard.i
-    cut = [_split(W, grid.span(i)) for W in sets]
+    rows = grid.span(i)
+    shares = [_split(W, rows) for W in sets]
     depth = 1 if weights is not None else len(kernels)
-    pieces = [np.empty((depth, len(mine), len(later)), dtype) for mine, later in cut]
+    pieces = [np.empty((depth, len(mine), len(later)), dtype) for mine, later in shares]
     for j in range(i, grid.blocks):
         columns = grid.span(j)
         for number in range(depth):
             tile = shard.tile(kernels[number], j) if weights is None else combine_tile(shard, j, weights)
-            for piece, (mine, later) in zip(pieces, cut, strict=True):
+            for piece, (mine, later) in zip(pieces, shares, strict=True):
                 left, right = np.searchsorted(later, (columns.start, columns.stop))
-                piece[number, :, left:right] = _cut(tile, mine - grid.span(i).start, later[left:right] - columns.start)
+                cut(tile, mine - rows.start, later[left:right] - columns.start, piece[number, :, left:right])
     return pieces
 
 
@@ -96,18 +98,21 @@ def _split(W: Samples, rows: slice) -> tuple[Samples, Samples]:
     return W[start:stop], W[start:]
 
 
-def _cut(tile: NDArray[Any], rows: Samples, columns: Samples) -> NDArray[Any]:
-    if len(rows) == tile.shape[0] and len(columns) == tile.shape[1]:  # distinct and ascending: all of it
-        return tile
-    return tile[rows[:, None], columns[None, :]]
-
-
 def place(blocks: list[NDArray[Any]], sets: Sequence[Samples], rows: slice, pieces: list[NDArray[Any]]) -> None:
     """Put one shard's pieces into the square blocks, and their mirror images."""
     for block, W, piece in zip(blocks, sets, pieces, strict=True):
-        start, stop = np.searchsorted(W, (rows.start, rows.stop))
-        block[:, start:stop, start:] = piece
-        block[:, stop:, start:stop] = piece[:, :, stop - start :].transpose(0, 2, 1)
+        mirror(piece, block, int(np.searchsorted(W, rows.start)))
+
+
+def gather_into(
+    shard: Shard,
+    sets: Sequence[Samples],
+    kernels: Sequence[int],
+    weights: Float64 | None,
+    blocks: list[NDArray[Any]],
+) -> None:
+    """`gather_shard` and `place` in one task, for tasks that share memory: shards fill disjoint parts."""
+    place(blocks, sets, shard.grid.span(shard.i), gather_shard(shard, sets, kernels, weights, blocks[0].dtype))
 
 
 def assemble_matrix(n: int, rows: Sequence[slice], pieces: Sequence[list[NDArray[Any]]]) -> NDArray[Any]:

@@ -160,9 +160,15 @@ class KernelStack:
         size = sum(depth * len(W) ** 2 for W in sets) * dtype.itemsize
         self.memory.require(size, f"a block of {max(map(len, sets))} samples" if len(sets) == 1 else "the blocks")
         blocks = [np.empty((depth, len(W), len(W)), dtype) for W in sets]
-        tasks = ((shard, sets, kernels, weights, dtype) for shard in self._shards)
-        for i, pieces in enumerate(self.runtime.map(passes.gather_shard, tasks)):
-            passes.place(blocks, sets, self.grid.span(i), pieces)
+        if self.runtime.remote:
+            tasks = ((shard, sets, kernels, weights, dtype) for shard in self._shards)
+            for i, pieces in enumerate(self.runtime.map(passes.gather_shard, tasks)):
+                passes.place(blocks, sets, self.grid.span(i), pieces)
+        else:
+            for _ in self.runtime.map(
+                passes.gather_into, ((shard, sets, kernels, weights, blocks) for shard in self._shards)
+            ):
+                pass
         self.passes += 1
         return blocks if weights is None else [block[0] for block in blocks]
 

@@ -85,7 +85,7 @@ class StoredViews:
     def take(self, view: str, chosen: NDArray[np.int64], tile: int) -> View:
         """The chosen samples (ascending) of a feature view, read block by block."""
         entry = self.entries[view]
-        blocks = []
+        blocks = [self.rows(view, slice(0, 0))]  # so that choosing nothing gives no rows, of the right width
         for start in range(0, entry["shape"][0], tile):
             inside = chosen[(chosen >= start) & (chosen < start + tile)]
             if len(inside):

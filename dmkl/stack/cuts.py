@@ -1,0 +1,37 @@
+"""Cutting compact blocks out of tiles, compiled and without the GIL: half of what a gather costs is this."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+
+from numba import njit
+from numpy.typing import NDArray
+
+F = TypeVar("F", bound=Callable[..., None])
+STRIP = 32  # rows mirrored together: they and what they turn into stay in the cache
+
+
+def _compiled(function: F) -> F:
+    return cast(F, njit(nogil=True, cache=True)(function))
+
+
+@_compiled
+def cut(tile: NDArray[Any], rows: NDArray[Any], columns: NDArray[Any], out: NDArray[Any]) -> None:
+    """out = tile[rows][:, columns]."""
+    for r in range(rows.shape[0]):
+        for c in range(columns.shape[0]):
+            out[r, c] = tile[rows[r], columns[c]]
+
+
+@_compiled
+def mirror(piece: NDArray[Any], block: NDArray[Any], start: int) -> None:
+    """Put rows (layers, r, c) of symmetric matrices, columns from the same sample on, into their blocks at `start`."""
+    layers, height, width = piece.shape
+    for a in range(layers):
+        block[a, start : start + height, start : start + width] = piece[a]
+        for top in range(0, height, STRIP):
+            bottom = min(top + STRIP, height)
+            for c in range(height, width):
+                for r in range(top, bottom):
+                    block[a, start + c, start + r] = piece[a, r, c]
