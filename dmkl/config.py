@@ -69,6 +69,7 @@ class SolveConfig:
 
     tol: float = 1e-3
     oracle: str = "smo"
+    method: str = ""  # interior | mirror | mirror-paper; default: the formulation's own choice
     seed: int = 0
     max_rounds: int = 100
     max_time: str = ""  # e.g. "90 s", "30 m", "2 h": stop after it with the best certified model

@@ -115,6 +115,7 @@ def _solve(
         formulation,
         tol=solving.tol,
         oracle=solving.oracle,
+        method=solving.method,
         seed=solving.seed,
         max_rounds=solving.max_rounds,
         max_seconds=parse_seconds(solving.max_time) if solving.max_time else np.inf,

@@ -32,6 +32,7 @@ class Fit:
     intercept: Any
     passes: int
     svm_calls: int
+    oracle_calls: int
     rounds: int
     converged: bool
     out_of_time: bool
@@ -56,6 +57,7 @@ def solve(
     *,
     tol: float = 1e-3,
     oracle: str = "smo",
+    method: str = "",
     client: Any = None,
     seed: int = 0,
     max_rounds: int = 100,
@@ -78,7 +80,7 @@ def solve(
     if client is not None:
         stack, runtime = on_cluster(stack, client)
     ORACLES[oracle]  # an unknown name is refused before any work
-    problem = Problem(stack, labels.signs(), tol, oracle, runtime, seed=seed, observer=observer)
+    problem = Problem(stack, labels.signs(), tol, oracle, runtime, method=method, seed=seed, observer=observer)
     solver = formulation.solver(problem)
     kept = Checkpoint(checkpoint, identify(problem, formulation)) if checkpoint else None
     outcome = run(problem, solver, max_rounds=max_rounds, max_seconds=max_seconds, checkpoint=kept)
@@ -94,6 +96,7 @@ def solve(
         intercept=_shaped(state.intercept, single),
         passes=state.passes,
         svm_calls=state.svm_calls,
+        oracle_calls=state.oracle_calls,
         rounds=state.round,
         converged=outcome.converged,
         out_of_time=outcome.out_of_time,
@@ -106,7 +109,7 @@ def solve(
 def identify(problem: Problem, formulation: Any) -> str:
     """What a checkpoint must agree on to be gone on with; the tolerance may change."""
     digest = hashlib.blake2b(problem.Y.tobytes(), digest_size=16)
-    digest.update(repr((formulation, problem.stack.identity, problem.oracle, problem.seed)).encode())
+    digest.update(repr((formulation, problem.stack.identity, problem.oracle, problem.method, problem.seed)).encode())
     return digest.hexdigest()
 
 

@@ -41,6 +41,8 @@ class Interior:
     primal: float
     dual: float
     steps: int
+    svm_calls: int = 0
+    oracle_calls: int = 0
 
 
 @dataclass

@@ -9,8 +9,9 @@ weights gives the sparse alpha; the certificate needs nothing else.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +19,9 @@ from numpy.typing import NDArray
 from dmkl.errors import ConfigError
 from dmkl.norms import MixedNorm
 from dmkl.oracles import ORACLES, best_intercept
+from dmkl.registry import Registry
 from dmkl.solvers.interior import solve_interior
+from dmkl.solvers.mirror import solve_mirror
 from dmkl.solvers.problem import Problem, Solver
 from dmkl.solvers.rounds import Answer, Certified, Question, Rounds
 from dmkl.solvers.state import Float64, State
@@ -83,7 +86,49 @@ class LpMKL:
 
 def _rounds(formulation: Any, C: float, norm: MixedNorm, problem: Problem) -> Rounds:
     problem.stack.require_semidefinite(type(formulation).__name__)
-    return Rounds(_MixedNormMachine(C, norm), problem.stack.dtype)
+    method = problem.method or "interior"
+    METHODS[method]  # an unknown name is refused before any work
+    return Rounds(_MixedNormMachine(C, norm, method), problem.stack.dtype)
+
+
+class Found(Protocol):
+    """What a method finds on a block: weights, the beta they came with, a lower bound, and what it took."""
+
+    @property
+    def weights(self) -> Float64: ...
+
+    @property
+    def beta(self) -> Float64: ...
+
+    @property
+    def dual(self) -> float: ...
+
+    @property
+    def svm_calls(self) -> int: ...
+
+    @property
+    def oracle_calls(self) -> int: ...
+
+
+Method = Callable[[Any, Float64, float, MixedNorm, float, str], Found]
+
+
+def _interior(K: Any, y: Float64, C: float, norm: MixedNorm, tol: float, oracle: str) -> Found:
+    return solve_interior(K, y, C, norm, tol)
+
+
+def _mirror(K: Any, y: Float64, C: float, norm: MixedNorm, tol: float, oracle: str) -> Found:
+    return solve_mirror(K, y, C, norm, tol, oracle=oracle)
+
+
+def _mirror_paper(K: Any, y: Float64, C: float, norm: MixedNorm, tol: float, oracle: str) -> Found:
+    return solve_mirror(K, y, C, norm, tol, oracle=oracle, rule="paper")
+
+
+METHODS: Registry[Method] = Registry("method")
+METHODS.register("interior", _interior)
+METHODS.register("mirror", _mirror)
+METHODS.register("mirror-paper", _mirror_paper)
 
 
 @dataclass(frozen=True)
@@ -92,6 +137,7 @@ class _MixedNormMachine:
 
     C: float
     norm: MixedNorm
+    method: str
 
     def first_weights(self, problem: Problem) -> Float64:
         return np.tile(self.norm.uniform(), (problem.m, 1))
@@ -104,18 +150,19 @@ class _MixedNormMachine:
 
     def solve(self, question: Question) -> Answer:
         """Interior point, then the SVM at its weights; more exactly where the block's own certificate asks for it."""
-        inner, calls = INNER * question.tol, 0
-        while True:
+        inner, svm_calls, oracle_calls = INNER * question.tol, 0, 0
+        for _ in range(ATTEMPTS):
             answer, gap = self._attempt(question, inner)
-            calls += 1
-            if gap <= HALF * question.tol or calls == ATTEMPTS:
-                return replace(answer, svm_calls=calls)
+            svm_calls, oracle_calls = svm_calls + answer.svm_calls, oracle_calls + answer.oracle_calls
+            if gap <= HALF * question.tol:
+                break
             inner *= INNER
+        return replace(answer, svm_calls=svm_calls, oracle_calls=oracle_calls)
 
     def _attempt(self, question: Question, inner: float) -> tuple[Answer, float]:
         """An answer and its relative gap on the block."""
         K, y = question.block, question.y
-        found = solve_interior(K, y, self.C, self.norm, inner)
+        found = METHODS[self.method](K, y, self.C, self.norm, inner, question.oracle)
         combined, products = np.empty(K.shape[1:]), np.empty(K.shape[:2])
         sweep(K, found.beta, found.weights, combined, products)
         svm = ORACLES[question.oracle](combined, y, self.C, alpha=np.abs(found.beta), tol=EXACT * question.tol)
@@ -124,7 +171,8 @@ class _MixedNormMachine:
         chosen = (layer[support[:, None], support].astype(np.float64) for layer in K)
         forms = np.array([beta[support] @ part @ beta[support] for part in chosen])
         dual = max(float(svm.alpha.sum()) - self.norm.conjugate(forms), found.dual)
-        answer = Answer(svm.alpha, found.weights, forms, dual, svm_calls=1)
+        calls = found.svm_calls + 1, found.oracle_calls + 1
+        answer = Answer(svm.alpha, found.weights, forms, dual, *calls)
         primal = self.primal(beta, svm.scores, y, answer).primal
         return answer, (primal - dual) / max(abs(primal), 1e-12)
 

@@ -24,6 +24,7 @@ class Problem:
     tol: float
     oracle: str
     runtime: Runtime  # where the classes' tasks run
+    method: str = ""  # how a compact problem is solved; the formulation's own choice unless named
     seed: int = 0
     observer: Observer = ignore
 

@@ -32,6 +32,7 @@ class Answer:
     forms: Float64 | None
     dual: float  # a lower bound for the whole problem: alpha is zero outside the block
     svm_calls: int
+    oracle_calls: int  # (alpha, gamma) maximisations: svm_calls / oracle_calls is the paper's BCA count
 
 
 @dataclass(frozen=True)
@@ -106,7 +107,11 @@ class Rounds:
         state = _copied(state)
         for position, k in enumerate(classes):
             self._judge(problem, state, k, coef[:, position], scores[:, position], answers[position])
-        return replace(state, svm_calls=state.svm_calls + sum(answer.svm_calls for answer in answers))
+        return replace(
+            state,
+            svm_calls=state.svm_calls + sum(answer.svm_calls for answer in answers),
+            oracle_calls=state.oracle_calls + sum(answer.oracle_calls for answer in answers),
+        )
 
     def _batch(self, problem: Problem, state: State) -> list[int]:
         """The first unfinished classes whose blocks fit in memory together, with room to grow."""

@@ -31,6 +31,7 @@ class State:
     working: NDArray[np.bool_]  # (n, m): samples in each class's compact problem
     round: int = 0
     svm_calls: int = 0
+    oracle_calls: int = 0
     passes: int = 0
 
     @property
@@ -66,6 +67,6 @@ def load_state(path: Path, identity: str) -> State | None:
             if str(arrays["identity"]) != identity:
                 raise StoreError(f"the checkpoint {candidate} belongs to another problem", "use another run directory")
             values: dict[str, Any] = {field.name: arrays[field.name] for field in dataclasses.fields(State)}
-        counters = {name: int(values[name]) for name in ("round", "svm_calls", "passes")}
+        counters = {name: int(values[name]) for name in ("round", "svm_calls", "oracle_calls", "passes")}
         return State(**{**values, **counters})
     return None

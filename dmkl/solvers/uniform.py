@@ -94,7 +94,8 @@ class _Whole:
             coef[:, k] = answer.alpha * problem.Y[:, k]
             intercept[k], primal[k], dual[k] = answer.intercept, answer.primal, answer.dual
         calls = state.svm_calls + len(classes)
-        return replace(state, coef=coef, intercept=intercept, primal=primal, dual=dual, svm_calls=calls)
+        state = replace(state, coef=coef, intercept=intercept, primal=primal, dual=dual)
+        return replace(state, svm_calls=calls, oracle_calls=calls)
 
     def _tasks(self, problem: Problem, state: State, classes: NDArray[np.int64]) -> Iterator[tuple[Any, ...]]:
         for k in classes:
@@ -133,7 +134,7 @@ class _Compact:
         free, warm, tol = self.formulation.intercept, question.warm, INNER * question.tol
         oracle = ORACLES[question.oracle]
         answer = oracle(question.block, question.y, self.formulation.C, intercept=free, alpha=warm, tol=tol)
-        return Answer(answer.alpha, None, None, answer.dual, svm_calls=1)
+        return Answer(answer.alpha, None, None, answer.dual, svm_calls=1, oracle_calls=1)
 
     def primal(self, beta: Float64, scores: Float64, y: Float64, answer: Answer) -> Certified:
         C, free = self.formulation.C, self.formulation.intercept
