@@ -93,6 +93,7 @@ def test_from_configuration_to_report_in_one_command(folder: Path, capsys: pytes
     assert summary["train"]["gap"] <= 1e-3
     assert 0.7 < summary["score"]["metrics"]["accuracy"] <= 1
     assert "/" in summary["score"]["best_single"]["kernel"]
+    assert 0.7 < summary["score"]["average"]["metrics"]["accuracy"] <= 1
     manifest = json.loads((folder / "runs/config/manifest.json").read_text())
     assert manifest["versions"]["dmkl"]
     assert manifest["data"] == KernelStore(folder / "runs/config/kernels.zarr").data_hash

@@ -88,7 +88,8 @@ def _score(facts: dict[str, Any]) -> list[str]:
     words = [f"{name.replace('_', ' ')} {value:.3f}"]
     if "best_single" in facts:
         best = facts["best_single"]
-        words.append(f"best single kernel {best['metrics'][name]:.3f} ({best['kernel']})")
+        words.append(f"average kernel {facts['average']['metrics'][name]:.3f}")
+        words.append(f"best single {best['metrics'][name]:.3f} ({best['kernel']})")
     return words
 
 

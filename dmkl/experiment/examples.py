@@ -12,7 +12,7 @@ EXAMPLES.register(
     {
         "data": {"example": "digits", "test": 0.3},
         "kernels": [{"kernel": "rbf", "width": ["0.5 median", "1 median", "2 median"]}],
-        "formulation": {"name": "uniform", "C": 10.0},
+        "formulation": {"name": "vskl", "q": 2.0, "C": 10.0},
         "solve": {"tol": 1e-3, "baselines": True},
     },
 )

@@ -51,6 +51,7 @@ def _scores(scores: dict[str, Any] | None) -> str:
     rows = [("this model", *scores["metrics"].values())]
     if "best_single" in scores:
         best = scores["best_single"]
+        rows.append(("SVM on the average kernel", *scores["average"]["metrics"].values()))
         rows.append((f"best single kernel, chosen on these samples: {best['kernel']}", *best["metrics"].values()))
     names = [name.replace("_", " ") for name in scores["metrics"]]
     return f"<h2>Score on {scores['n']:,} held-out samples</h2>" + _table(["", *names], rows)

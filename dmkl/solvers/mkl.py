@@ -30,6 +30,7 @@ from dmkl.solvers.uniform import check_C
 
 INNER = 0.02  # the interior point method's tolerance as a share of the whole problem's
 HALF = 0.5  # what a compact problem may take of the tolerance, so that the samples outside have some left
+NEGLIGIBLE = 0.01  # weights below this times the tolerance times the largest are zero: passes skip those kernels
 ATTEMPTS = 3  # each with a tolerance INNER times the last; needed where the norm has kinks (q = inf)
 EXACT = 0.02  # and that of the SVM at its weights: slacks count C times in the primal value
 
@@ -163,8 +164,10 @@ class _MixedNormMachine:
         """An answer and its relative gap on the block."""
         K, y = question.block, question.y
         found = METHODS[self.method](K, y, self.C, self.norm, inner, question.oracle)
+        least = NEGLIGIBLE * question.tol * found.weights.max()
+        weights = np.where(found.weights > least, found.weights, 0.0)
         combined, products = np.empty(K.shape[1:]), np.empty(K.shape[:2])
-        sweep(K, found.beta, found.weights, combined, products)
+        sweep(K, found.beta, weights, combined, products)
         svm = ORACLES[question.oracle](combined, y, self.C, alpha=np.abs(found.beta), tol=EXACT * question.tol)
         beta = svm.alpha * y
         support = np.flatnonzero(beta)
@@ -172,7 +175,7 @@ class _MixedNormMachine:
         forms = np.array([beta[support] @ part @ beta[support] for part in chosen])
         dual = max(float(svm.alpha.sum()) - self.norm.conjugate(forms), found.dual)
         calls = found.svm_calls + 1, found.oracle_calls + 1
-        answer = Answer(svm.alpha, found.weights, forms, dual, *calls)
+        answer = Answer(svm.alpha, weights, forms, dual, *calls)
         primal = self.primal(beta, svm.scores, y, answer).primal
         return answer, (primal - dual) / max(abs(primal), 1e-12)
 

@@ -48,11 +48,11 @@ class Solver(Protocol):
 
 
 def describe(formulation: Any) -> str:
-    """'UniformMKL C=10': the name, then the values that are not its defaults, and C always."""
+    """'VSKL q=2 C=10': the name, then its numbers, and whatever else is not as by default."""
     words = [type(formulation).__name__]
     for field in dataclasses.fields(formulation):
         value = getattr(formulation, field.name)
-        if field.name == "C" or value != field.default:
+        if isinstance(value, float) or value != field.default:
             words.append(f"{field.name}={value:g}" if isinstance(value, float) else f"{field.name}={value}")
     return " ".join(words)
 

@@ -44,16 +44,17 @@ def apply_shard(shard: Shard, coef: Float64, weights: Float64, forms: bool) -> S
                 scores[local] += tile.T @ here
             continue
         for a in range(shard.s):
-            factor = weights[a] if weights.ndim == 1 else weights[:, a]
-            if quadratic is None and not np.any(factor):
+            factor = np.broadcast_to(weights[..., a], coef.shape[1])
+            users = np.arange(len(factor)) if quadratic is not None else np.flatnonzero(factor)
+            if not len(users):
                 continue
             tile = np.ascontiguousarray(shard.tile(a, j), dtype=np.float64)
-            product = tile @ there
+            product = tile @ there[:, users]
             if quadratic is not None:
                 quadratic[:, a] += (1.0 if i == j else 2.0) * np.einsum("ik,ik->k", here, product)
-            scores[: len(here)] += product * factor
+            scores[: len(here), users] += product * factor[users]
             if i != j:
-                scores[local] += (tile.T @ here) * factor
+                scores[local, users] += (tile.T @ here[:, users]) * factor[users]
     return ShardScores(scores, quadratic)
 
 
