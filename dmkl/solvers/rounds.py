@@ -19,7 +19,8 @@ from dmkl.solvers.problem import Problem
 from dmkl.solvers.state import Float64, State
 from dmkl.solvers.working_sets import first_sets, next_set
 
-BLOCK_SHARE = 0.4  # of the memory left that a batch of compact blocks may take
+BLOCK_SHARE = 0.4  # of the memory limit, less process and held tiles, that a batch of compact blocks may take
+PROCESS_BYTES = 250_000_000  # what Python and its libraries take
 GROWTH_ROOM = 4  # how many times its first size a block is expected to reach
 
 
@@ -92,7 +93,15 @@ class Rounds:
             primal=unknown,
             dual=-unknown,
             working=first_sets(problem.Y, problem.seed),
+            room=self._room(problem),
         )
+
+    def _room(self, problem: Problem) -> int:
+        """Bytes a batch's blocks may take. From the limit, not from what is free at the moment, and part of the state:
+        batches, and so the last bits of every sum, are the same in a run that was killed and in one that was not."""
+        memory = problem.stack.memory
+        planned = memory.limit - PROCESS_BYTES - problem.stack.held_bytes
+        return int(BLOCK_SHARE * (planned if planned > 0 else memory.left))
 
     def step(self, problem: Problem, state: State) -> State:
         classes = self._batch(problem, state)
@@ -115,7 +124,7 @@ class Rounds:
 
     def _batch(self, problem: Problem, state: State) -> list[int]:
         """The first unfinished classes whose blocks fit in memory together, with room to grow."""
-        room = int(BLOCK_SHARE * problem.stack.memory.left)
+        room = state.room
         layers = self._machine.layers(problem)
         unfinished = [int(k) for k in np.flatnonzero(state.gap > problem.tol)]
         sizes = state.working.sum(axis=0)

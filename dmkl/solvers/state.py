@@ -33,6 +33,7 @@ class State:
     svm_calls: int = 0
     oracle_calls: int = 0
     passes: int = 0
+    room: int = 0  # bytes that the blocks of one batch of classes may take
 
     @property
     def gap(self) -> Float64:
@@ -67,6 +68,6 @@ def load_state(path: Path, identity: str) -> State | None:
             if str(arrays["identity"]) != identity:
                 raise StoreError(f"the checkpoint {candidate} belongs to another problem", "use another run directory")
             values: dict[str, Any] = {field.name: arrays[field.name] for field in dataclasses.fields(State)}
-        counters = {name: int(values[name]) for name in ("round", "svm_calls", "oracle_calls", "passes")}
+        counters = {name: int(values[name]) for name in ("round", "svm_calls", "oracle_calls", "passes", "room")}
         return State(**{**values, **counters})
     return None

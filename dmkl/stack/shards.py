@@ -44,6 +44,10 @@ class ArrayShard:
     i: int
 
     @property
+    def nbytes(self) -> int:
+        return sum(self.tile(a, j).nbytes for a in range(self.s) for j in range(self.i, self.grid.blocks))
+
+    @property
     def s(self) -> int:
         return int(self.array.shape[0])
 
@@ -73,6 +77,10 @@ class HeldShard:
     i: int
     s: int
     tiles: dict[tuple[int, int], Tile]
+
+    @property
+    def nbytes(self) -> int:
+        return sum(tile.nbytes for tile in self.tiles.values())
 
     def tile(self, a: int, j: int) -> Tile:
         return self.tiles[a, j]

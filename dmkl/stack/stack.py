@@ -18,7 +18,7 @@ from dmkl.errors import DataError, SolverError
 from dmkl.memory import Budget
 from dmkl.runtime import Local, Runtime
 from dmkl.stack import passes
-from dmkl.stack.shards import ArrayShard, choose
+from dmkl.stack.shards import ArrayShard, HeldShard, choose
 from dmkl.tiling import Grid
 
 Float64 = NDArray[np.float64]
@@ -99,6 +99,11 @@ class KernelStack:
         from dmkl.stack.backends import open_stack
 
         return open_stack(Path(path), workers=workers, memory=memory, client=client)
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of tiles that this process holds."""
+        return sum(shard.nbytes for shard in self._shards if isinstance(shard, ArrayShard | HeldShard))
 
     @property
     def n(self) -> int:
