@@ -28,7 +28,7 @@ import threadpoolctl
 from sklearn.svm import SVC
 
 from dmkl.norms import MixedNorm
-from dmkl.solvers.mirror import solve_mirror
+from dmkl.solvers.mirror import Mirror, solve_mirror
 from dmkl.stack import open_stack
 from dmkl.store import KernelStore
 
@@ -47,6 +47,7 @@ C = 10.0
 """
 C, TOL = 10.0, 1e-3
 TIMED_CALLS = 20
+MAX_CALLS = 400  # of the plain loop; what has not ended then counts as 400
 SECONDS_GOAL, BYTES_GOAL, RATIO_GOAL = 180.0, 6e9, 200.0
 
 
@@ -73,15 +74,15 @@ def dmkl(folder: Path, *arguments: str) -> tuple[dict[str, Any], float, int]:
     return json.loads((folder / "out.json").read_text()), time.perf_counter() - started, usage.ru_maxrss * 1024
 
 
-def plain_loop(store: KernelStore, k: int) -> tuple[float, int, int, float]:
-    """Seconds of one SVM call, calls needed with the paper's and with our step rule, and the lower bound reached."""
+def plain_loop(store: KernelStore, k: int) -> tuple[float, Mirror, Mirror]:
+    """Seconds of one SVM call of the plain loop, and its course with the paper's and with the adaptive steps."""
     stack = open_stack(store.path, backend="memory")
     K = stack.block([np.arange(store.n)])[0]
     assert store.labels is not None
     y = store.labels.signs()[:, k]
     norm = MixedNorm(store.bank.groups, 1.0)
-    paper = solve_mirror(K, y, C, norm, TOL, rule="paper")
-    found = solve_mirror(K, y, C, norm, TOL)
+    paper = solve_mirror(K, y, C, norm, TOL, rule="paper", max_calls=MAX_CALLS)
+    adaptive = solve_mirror(K, y, C, norm, TOL, max_calls=MAX_CALLS)
     weights = norm.uniform()
     times = []
     with threadpoolctl.threadpool_limits(1):
@@ -94,7 +95,21 @@ def plain_loop(store: KernelStore, k: int) -> tuple[float, int, int, float]:
             times.append(time.perf_counter() - started)
             largest = norm.radii(forms)[norm.groups] ** 2
             weights = weights * np.exp(0.5 * (forms / largest - 1.0))
-    return float(np.mean(times)), paper.svm_calls, found.svm_calls, max(paper.dual, found.dual)
+    return float(np.mean(times)), paper, adaptive
+
+
+def compare(store: KernelStore, k: int, objective: float, per_class: float) -> tuple[float, bool]:
+    """How many times faster than the paper's loop, and whether the objective is worse than its best."""
+    call, paper, adaptive = plain_loop(store, k)
+    done = "" if paper.gap <= TOL else f" and more (gap {paper.gap:.0e} then)"
+    slow, quick = call * paper.svm_calls, call * adaptive.svm_calls
+    bound = max(paper.dual, adaptive.dual)
+    print(
+        f"class {k}  plain loop {call:.2f} s an SVM call; the paper's steps: {paper.svm_calls} calls{done}, "
+        f"{slow:.0f} s, {slow / per_class:.0f} times; adaptive steps: {adaptive.svm_calls} calls, {quick:.1f} s, "
+        f"{quick / per_class:.0f} times; objective {objective:.6g}, lower bound {bound:.6g}"
+    )
+    return slow / per_class, objective > bound / (1 - TOL) * (1 + 1e-9)
 
 
 def main() -> int:
@@ -115,19 +130,11 @@ def main() -> int:
             f"{facts['passes']} passes, {facts['svm_calls']} SVM calls, peak {peak / 1e9:.2f} GB"
         )
         store = KernelStore(folder / "k.zarr")
-        ratios, worse = [], 0
-        for k in range(compared):
-            call, calls, ours, dual = plain_loop(store, k)
-            ratios.append(call * calls / (wall / classes))
-            worse += facts["objective"][k] > dual / (1 - TOL) * (1 + 1e-9)
-            print(
-                f"class {k}  plain loop {call:.2f} s a call, {calls} calls with the paper's steps: {call * calls:.0f} s, "
-                f"{ratios[-1]:.0f} times a class here; {ours} calls with the adaptive steps: {call * ours:.1f} s, "
-                f"{call * ours / (wall / classes):.0f} times; objective {facts['objective'][k]:.6g}, bound {dual:.6g}"
-            )
+        found = [compare(store, k, facts["objective"][k], wall / classes) for k in range(compared)]
+    slowest, worse = min(ratio for ratio, _ in found), sum(is_worse for _, is_worse in found)
     print(f"goals: {wall:.0f} <= {SECONDS_GOAL:.0f} s, {peak / 1e9:.1f} <= {BYTES_GOAL / 1e9:.0f} GB, ", end="")
-    print(f"{min(ratios):.0f} >= {RATIO_GOAL:.0f} times faster, {worse} objectives worse")
-    missed = wall > SECONDS_GOAL or peak > BYTES_GOAL or min(ratios) < RATIO_GOAL or worse
+    print(f"{slowest:.0f} >= {RATIO_GOAL:.0f} times faster, {worse} objectives worse")
+    missed = wall > SECONDS_GOAL or peak > BYTES_GOAL or slowest < RATIO_GOAL or worse
     return int(bool(missed) and not options.quick)
 
 

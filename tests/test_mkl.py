@@ -13,6 +13,7 @@ from conftest import whole
 import dmkl
 from dmkl.errors import ConfigError
 from dmkl.norms import MixedNorm
+from dmkl.runtime import open_runtime
 from dmkl.solvers import working_sets
 from dmkl.solvers.interior import solve_interior
 from dmkl.solvers.mirror import solve_mirror
@@ -175,8 +176,12 @@ def test_every_backend_gives_the_same_model(store: KernelStore, compact: None) -
         dmkl.solve(open_stack(store.path, backend=backend, workers=workers), store.labels, dmkl.VSKL(q=2, C=10.0))
         for backend, workers in (("memory", 1), ("disk", 2))
     ]
-    assert np.array_equal(fits[0].coef, fits[1].coef)
-    assert np.array_equal(fits[0].weights, fits[1].weights)
+    with open_runtime("local:2") as runtime:
+        fits.append(dmkl.solve(open_stack(store.path, runtime=runtime), store.labels, dmkl.VSKL(q=2, C=10.0)))
+    for fit in fits[1:]:
+        assert np.array_equal(fits[0].coef, fit.coef)
+        assert np.array_equal(fits[0].weights, fit.weights)
+        assert np.array_equal(fits[0].objective, fit.objective)
 
 
 @pytest.mark.parametrize("C", [1e-4, 1.0, 1e5])

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from dmkl.norms import MixedNorm
 from dmkl.oracles import ORACLES, best_intercept
+from dmkl.solvers.sweep import sweep
 
 Float64 = NDArray[np.float64]
 MAX_SVM_CALLS = 5000
@@ -36,6 +37,7 @@ class Mirror:
     weights: Float64
     beta: Float64
     dual: float
+    gap: float
     svm_calls: int
     oracle_calls: int
 
@@ -46,6 +48,7 @@ class _Descent:
     def __init__(self, K: NDArray[Any], y: Float64, C: float, norm: MixedNorm, oracle: str) -> None:
         self._K, self._y, self._C, self._norm = K, y, C, norm
         self._svm = ORACLES[oracle]
+        self._combined, self._products = np.empty(K.shape[1:]), np.empty(K.shape[:2])
         self.alpha = np.zeros(len(y))
         self.forms = np.zeros(len(K))
         self.primal, self.dual = np.inf, -np.inf
@@ -59,10 +62,9 @@ class _Descent:
 
     def evaluate(self, weights: Float64) -> None:
         """One SVM at these effective weights, and the bounds its solution gives."""
-        active = np.flatnonzero(weights)
-        combined = np.tensordot(weights[active], self._K[active], 1).astype(self._K.dtype, copy=False)
+        sweep(self._K, np.zeros(len(self._y)), weights, self._combined, self._products)
         tol = max(min(SVM_SHARE * self.gap, 1e-2), 1e-13)
-        svm = self._svm(np.ascontiguousarray(combined), self._y, self._C, alpha=self.alpha, tol=tol)
+        svm = self._svm(self._combined, self._y, self._C, alpha=self.alpha, tol=tol)
         self.svm_calls += 1
         self.alpha, beta = svm.alpha, svm.alpha * self._y
         support = np.flatnonzero(beta)
@@ -76,20 +78,28 @@ class _Descent:
             self.primal, self.best = self.value, (weights, beta)
 
     def result(self, oracle_calls: int) -> Mirror:
-        return Mirror(*self.best, self.dual, self.svm_calls, oracle_calls)
+        return Mirror(*self.best, self.dual, self.gap, self.svm_calls, oracle_calls)
 
 
 def solve_mirror(
-    K: NDArray[Any], y: Float64, C: float, norm: MixedNorm, tol: float, *, oracle: str = "smo", rule: str = "adaptive"
+    K: NDArray[Any],
+    y: Float64,
+    C: float,
+    norm: MixedNorm,
+    tol: float,
+    *,
+    oracle: str = "smo",
+    rule: str = "adaptive",
+    max_calls: int = MAX_SVM_CALLS,
 ) -> Mirror:
     """Descend on a block K (s, n, n) until its relative gap is at most `tol`."""
     descent = _Descent(K, y, C, norm, oracle)
     if norm.rho > 2:
-        return _closed_steps(descent, norm, tol)
+        return _closed_steps(descent, norm, tol, max_calls)
     groups, sizes = norm.groups, np.bincount(norm.groups)
     lam, sums = (1.0 / sizes)[groups], norm.total(norm.uniform())
     eta, previous, calls = 1.0, np.inf, 0
-    while descent.svm_calls < MAX_SVM_CALLS:
+    while descent.svm_calls < max_calls:
         calls += 1
         exact = ORACLE_TOL if rule == "paper" else max(LOOSE * descent.gap, LOOSE * tol)
         sums = _maximised(descent, norm, lam, sums, exact, tol)
@@ -123,11 +133,11 @@ def _maximised(descent: _Descent, norm: MixedNorm, lam: Float64, sums: Float64, 
     return sums
 
 
-def _closed_steps(descent: _Descent, norm: MixedNorm, tol: float) -> Mirror:
+def _closed_steps(descent: _Descent, norm: MixedNorm, tol: float, max_calls: int) -> Mirror:
     """d_a <- ||w_a|| / (dR/d||w_a||), which for lp is d ~ ||w||^(2/(p+1)) (Kloft et al., JMLR 2011)."""
     weights = norm.uniform()
     primal = MixedNorm(norm.groups, norm.sigma)
-    while descent.svm_calls < MAX_SVM_CALLS:
+    while descent.svm_calls < max_calls:
         descent.evaluate(weights)
         if descent.gap <= tol:
             break

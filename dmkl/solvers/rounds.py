@@ -163,12 +163,13 @@ class Rounds:
         """Bounds of class k over all samples, the better solution, and its next working set."""
         y = problem.Y[:, k]
         found = self._machine.primal(beta, scores, y, answer)
+        first = np.isinf(state.primal[k])
         if found.primal < state.primal[k]:
             state.primal[k], state.intercept[k], state.coef[:, k] = found.primal, found.intercept, beta
             if found.weights is not None:
                 state.weights[k] = found.weights
         state.dual[k] = max(state.dual[k], answer.dual)
-        state.working[:, k] = next_set(state.working[:, k], beta != 0, found.margins, state.round)
+        state.working[:, k] = next_set(state.working[:, k], beta != 0, found.margins, drop=bool(first))
 
 
 def _copied(state: State) -> State:

@@ -1,7 +1,7 @@
 """Which samples enter a class's compact problem.
 
-A sample outside the set has alpha = 0, which is optimal for it when its margin is at least 1. Sets lose samples only in
-the first rounds, so the compact problem ends up right: at the latest when it holds every sample.
+A sample outside the set has alpha = 0, which is optimal for it when its margin is at least 1. Sets lose samples only
+after the first round, so the compact problem ends up right: at the latest when it holds every sample.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ GROWTH = 1.0  # of the set's size, at most this share is added a round
 LEAST_GROWTH = 500
 NEAR = 1.05  # margins below this are taken along when there is room
 FAR = 1.5  # margins above this leave the set again
-DROPPING_ROUNDS = 2
 
 Mask = NDArray[np.bool_]
 Float64 = NDArray[np.float64]
@@ -33,13 +32,13 @@ def first_sets(Y: Float64, seed: int) -> Mask:
     return masks
 
 
-def next_set(working: Mask, support: Mask, margins: Float64, round_number: int) -> Mask:
-    """One class's set with the samples that violate most added, and at first without those far from the margin."""
+def next_set(working: Mask, support: Mask, margins: Float64, *, drop: bool) -> Mask:
+    """One class's set with the samples that violate most added; with `drop`, without those far from the margin."""
     room = max(LEAST_GROWTH, int(GROWTH * working.sum()))
     outside = np.flatnonzero(~working & (margins < NEAR))
     worst = outside[np.argsort(margins[outside], kind="stable")[:room]]
     result = working.copy()
-    if round_number < DROPPING_ROUNDS and len(working) > SMALL:
+    if drop and len(working) > SMALL:
         result &= support | (margins < FAR)
     result[worst] = True
     return result
