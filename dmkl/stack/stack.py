@@ -161,6 +161,11 @@ class KernelStack:
         """
         dtype = np.dtype(dtype or self.dtype)
         kernels = list(range(self.s)) if kernels is None else list(kernels)
+        if weights is None and kernels == list(range(self.s)) and all(len(W) == self.n for W in sets):
+            whole = self._whole_array(dtype)
+            if whole is not None:
+                self.passes += 1
+                return [whole for _ in sets]
         depth = 1 if weights is not None else len(kernels)
         size = sum(depth * len(W) ** 2 for W in sets) * dtype.itemsize
         self.memory.require(size, f"a block of {max(map(len, sets))} samples" if len(sets) == 1 else "the blocks")
@@ -176,6 +181,15 @@ class KernelStack:
                 pass
         self.passes += 1
         return blocks if weights is None else [block[0] for block in blocks]
+
+    def _whole_array(self, dtype: np.dtype[Any]) -> NDArray[Any] | None:
+        """The array this stack was made from, read-only, if it is one: nothing to cut, nothing to copy."""
+        shard = self._shards[0]
+        if not isinstance(shard, ArrayShard) or shard.array.dtype != dtype or not shard.array.flags.c_contiguous:
+            return None
+        view = shard.array.view()
+        view.flags.writeable = False
+        return view
 
     def rows(self, samples: Samples, *, kernels: Sequence[int] | None = None) -> NDArray[Any]:
         """Whole kernel rows `K[kernels][:, samples, :]` of ascending samples; one pass."""
