@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dmkl.config import parse_bytes, parse_config, read_config
+from dmkl.config import parse_config, read_config
 from dmkl.errors import ConfigError
+from dmkl.units import parse_bytes, parse_seconds
 
 GOOD: dict[str, Any] = {"data": {"example": "digits"}, "kernels": [{"kernel": "rbf", "width": [1, 2]}]}
 
@@ -88,3 +89,14 @@ def test_overrides_need_a_section() -> None:
 def test_amounts_of_memory(number: int, unit: str) -> None:
     factor = {"": 1, "B": 1, "kB": 1e3, "MB": 1e6, "GB": 1e9, "MiB": 2**20, "GiB": 2**30, "TB": 1e12}[unit]
     assert parse_bytes(f"{number} {unit}") == parse_bytes(f"{number}{unit}") == int(number * factor)
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("90", 90), ("90 s", 90), ("30m", 1800), ("1.5 h", 5400)])
+def test_amounts_of_time(text: str, seconds: float) -> None:
+    assert parse_seconds(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["soon", "1 d", "-3 s", "0", "inf"])
+def test_other_times_are_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match="is not a"):
+        parse_seconds(text)

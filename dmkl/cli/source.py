@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dmkl.config import Config, parse_bytes, parse_config, read_config
+from dmkl.config import Config, parse_config, read_config
 from dmkl.errors import ConfigError
+from dmkl.units import parse_bytes
 
 if TYPE_CHECKING:
     from dmkl.memory import Budget

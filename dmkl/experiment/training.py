@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from dmkl.config import Config, SolveConfig, construct, parse_seconds
+from dmkl.config import Config, SolveConfig, construct
 from dmkl.data import Dataset
 from dmkl.errors import ConfigError
 from dmkl.events import Event, Note
@@ -24,6 +24,7 @@ from dmkl.runtime import Runtime
 from dmkl.solvers import FORMULATIONS, Fit, UniformMKL, describe, solve
 from dmkl.stack import KernelStack, open_stack
 from dmkl.store import KernelStore
+from dmkl.units import parse_seconds
 
 
 @dataclass(frozen=True)
