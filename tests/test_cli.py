@@ -333,7 +333,7 @@ def scheduler(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     file = folder / "scheduler.json"
     processes = [dask("scheduler", "--host", "127.0.0.1", "--port", "0", "--scheduler-file", str(file), folder=folder)]
     try:
-        for _ in range(200):
+        for _ in range(600):
             if file.exists() and file.read_text():
                 break
             time.sleep(0.1)

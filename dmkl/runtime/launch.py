@@ -14,6 +14,7 @@ from dmkl.runtime.local import Local
 from dmkl.version import __version__
 
 CONNECT_SECONDS = 15  # distributed fails on every connection with a limit below 11
+WORKER_SECONDS = 60  # for the first worker: one that has just been started imports for a while
 
 
 @contextlib.contextmanager
@@ -86,10 +87,10 @@ def _check_workers(client: Any) -> None:
     from importlib.metadata import PackageNotFoundError, version
 
     try:
-        client.wait_for_workers(1, timeout=CONNECT_SECONDS)
+        client.wait_for_workers(1, timeout=WORKER_SECONDS)
     except TimeoutError:
         raise ClusterError(
-            f"the scheduler at {client.scheduler.address} has no worker",
+            f"the scheduler at {client.scheduler.address} has had no worker for {WORKER_SECONDS} s",
             f"start some with: dask worker {client.scheduler.address} --nthreads 1",
         ) from None
     try:
