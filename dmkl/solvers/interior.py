@@ -134,7 +134,7 @@ class _Machine:
         losses = np.maximum(1.0 - self.y * (scores + b), 0.0)
         primal = self.norm.regulariser(self.weights * np.sqrt(self.forms)) + self.C * float(losses.sum())
         # the iterate sums to zero only in the limit: its dual value counts once it does
-        balanced = abs(point.beta.sum()) <= 1e-9 * np.abs(point.beta).sum()
+        balanced = abs(point.beta.sum()) <= 1e-12 * np.abs(point.beta).sum()
         dual = float(self.y @ point.beta) - self.norm.conjugate(self.forms)
         return primal, dual if balanced else -np.inf
 

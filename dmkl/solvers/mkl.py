@@ -28,10 +28,10 @@ from dmkl.solvers.state import Float64, State
 from dmkl.solvers.sweep import sweep
 from dmkl.solvers.uniform import check_C
 
-INNER = 0.02  # the interior point method's tolerance as a share of the whole problem's
 HALF = 0.5  # what a compact problem may take of the tolerance, so that the samples outside have some left
 NEGLIGIBLE = 0.01  # weights below this times the tolerance times the largest are zero: passes skip those kernels
-ATTEMPTS = 3  # each with a tolerance INNER times the last; needed where the norm has kinks (q = inf)
+ATTEMPTS = 3  # to meet it; more than one is needed where the norm has kinks (q = inf)
+TIGHTEN = 0.02  # a method's tolerance from one attempt to the next
 EXACT = 0.02  # and that of the SVM at its weights: slacks count C times in the primal value
 
 
@@ -111,7 +111,12 @@ class Found(Protocol):
     def oracle_calls(self) -> int: ...
 
 
-Method = Callable[[Any, Float64, float, MixedNorm, float, str], Found]
+@dataclass(frozen=True)
+class Method:
+    """How a block is solved, and to which share of the whole tolerance."""
+
+    solve: Callable[[Any, Float64, float, MixedNorm, float, str], Found]
+    share: float
 
 
 def _interior(K: Any, y: Float64, C: float, norm: MixedNorm, tol: float, oracle: str) -> Found:
@@ -127,9 +132,9 @@ def _mirror_paper(K: Any, y: Float64, C: float, norm: MixedNorm, tol: float, ora
 
 
 METHODS: Registry[Method] = Registry("method")
-METHODS.register("interior", _interior)
-METHODS.register("mirror", _mirror)
-METHODS.register("mirror-paper", _mirror_paper)
+METHODS.register("interior", Method(_interior, share=0.02))  # its weights, not its own bounds, are what is used
+METHODS.register("mirror", Method(_mirror, share=0.4))
+METHODS.register("mirror-paper", Method(_mirror_paper, share=0.4))
 
 
 @dataclass(frozen=True)
@@ -150,20 +155,21 @@ class _MixedNormMachine:
         return problem.stack.block(sets)
 
     def solve(self, question: Question) -> Answer:
-        """Interior point, then the SVM at its weights; more exactly where the block's own certificate asks for it."""
-        inner, svm_calls, oracle_calls = INNER * question.tol, 0, 0
+        """Weights by the method, then the SVM at them; more exactly where the block's own certificate asks for it."""
+        method = METHODS[self.method]
+        inner, svm_calls, oracle_calls = method.share * question.tol, 0, 0
         for _ in range(ATTEMPTS):
-            answer, gap = self._attempt(question, inner)
+            answer, gap = self._attempt(question, method, inner)
             svm_calls, oracle_calls = svm_calls + answer.svm_calls, oracle_calls + answer.oracle_calls
             if gap <= HALF * question.tol:
                 break
-            inner *= INNER
+            inner *= TIGHTEN
         return replace(answer, svm_calls=svm_calls, oracle_calls=oracle_calls)
 
-    def _attempt(self, question: Question, inner: float) -> tuple[Answer, float]:
+    def _attempt(self, question: Question, method: Method, inner: float) -> tuple[Answer, float]:
         """An answer and its relative gap on the block."""
         K, y = question.block, question.y
-        found = METHODS[self.method](K, y, self.C, self.norm, inner, question.oracle)
+        found = method.solve(K, y, self.C, self.norm, inner, question.oracle)
         least = NEGLIGIBLE * question.tol * found.weights.max()
         weights = np.where(found.weights > least, found.weights, 0.0)
         combined, products = np.empty(K.shape[1:]), np.empty(K.shape[:2])
