@@ -13,7 +13,20 @@ import pytest
 import dmkl
 
 PACKAGE = Path(dmkl.__file__).parent
-LEAVES = ("version", "errors", "events", "registry", "units", "config", "tiling", "files", "memory", "norms", "runtime")
+LEAVES = (
+    "version",
+    "errors",
+    "events",
+    "registry",
+    "units",
+    "jit",
+    "config",
+    "tiling",
+    "files",
+    "memory",
+    "norms",
+    "runtime",
+)
 LAYERS = ("data", "kernels", "store", "stack", "oracles", "solvers", "model", "report", "experiment", "cli")
 ORDER = (*LEAVES, *LAYERS, "__init__", "__main__")
 

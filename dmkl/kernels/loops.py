@@ -7,21 +7,18 @@ registers: 0.05 to 0.11 ns a term where a loop over features took 0.25.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from dmkl.jit import jit
 
 Float64 = NDArray[np.float64]
 Fill = Callable[[Float64, Float64, Float64], None]
 
 
-def _compiled(function: Fill) -> Fill:
-    return cast(Fill, njit(nogil=True, cache=True)(function))
-
-
-@_compiled
+@jit()
 def _add_cityblock(X: Float64, Zt: Float64, tile: Float64) -> None:
     for i in range(X.shape[0]):
         for k in range(X.shape[1]):
@@ -29,7 +26,7 @@ def _add_cityblock(X: Float64, Zt: Float64, tile: Float64) -> None:
                 tile[i, j] += abs(X[i, k] - Zt[k, j])
 
 
-@_compiled
+@jit()
 def _add_chi2(X: Float64, Zt: Float64, tile: Float64) -> None:
     for i in range(X.shape[0]):
         for k in range(X.shape[1]):
@@ -39,7 +36,7 @@ def _add_chi2(X: Float64, Zt: Float64, tile: Float64) -> None:
                 tile[i, j] += difference * difference / total if total > 0 else 0.0
 
 
-@_compiled
+@jit()
 def _add_additive_chi2(X: Float64, Zt: Float64, tile: Float64) -> None:
     for i in range(X.shape[0]):
         for k in range(X.shape[1]):
@@ -48,7 +45,7 @@ def _add_additive_chi2(X: Float64, Zt: Float64, tile: Float64) -> None:
                 tile[i, j] += 2.0 * X[i, k] * Zt[k, j] / total if total > 0 else 0.0
 
 
-@_compiled
+@jit()
 def _add_intersection(X: Float64, Zt: Float64, tile: Float64) -> None:
     for i in range(X.shape[0]):
         for k in range(X.shape[1]):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dmkl.oracles.base import MAX_STEPS, Feature, Oracle, Prepared, SvmResult
-from dmkl.oracles.certificate import FloatArray, best_intercept, svm_bounds
+from dmkl.oracles.certificate import FloatArray, best_intercept, least_hinge, svm_bounds
 from dmkl.oracles.libsvm import LibsvmOracle
 from dmkl.oracles.smo import SmoOracle
 from dmkl.registry import Registry
@@ -37,6 +37,7 @@ __all__ = [
     "Prepared",
     "SvmResult",
     "best_intercept",
+    "least_hinge",
     "solve_svm",
     "svm_bounds",
 ]

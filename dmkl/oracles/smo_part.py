@@ -8,32 +8,26 @@ the state stays exact float64. No sum's order depends on the machine or the thre
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
+from typing import Any, NamedTuple, TypeAlias
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from dmkl.jit import jit
 from dmkl.oracles.certificate import Float64Array, FloatArray
 
 Float32Array: TypeAlias = NDArray[np.float32]
 Members: TypeAlias = NDArray[np.uint32]
 Index: TypeAlias = int | np.integer[Any]
-_Compiled = TypeVar("_Compiled", bound=Callable[..., Any])
 
 _ALL_BUT_SIGN = np.int64(0x7FFFFFFFFFFFFFFF)
 OPEN, SHUT = np.float32(0.0), np.float32(-np.inf)  # added to a slope, SHUT takes the sample out of a maximum
 
 
-def compiled(function: _Compiled) -> _Compiled:
-    """numba without its untyped decorator; numpy's division, which does not stop to check for zero."""
-    return cast(_Compiled, numba.njit(nogil=True, cache=True, error_model="numpy")(function))
-
-
-def inlined(function: _Compiled) -> _Compiled:
-    """For what is called in every step: a real call would count references to each array it is given."""
-    return cast(_Compiled, numba.njit(nogil=True, cache=True, error_model="numpy", inline="always")(function))
+# numpy's division, which does not stop to check for zero
+compiled = jit(error_model="numpy")
+# for what is called in every step: a real call would count references to each array it is given
+inlined = jit(error_model="numpy", inline="always")
 
 
 class Part(NamedTuple):

@@ -20,7 +20,7 @@ import scipy.linalg
 from numpy.typing import NDArray
 
 from dmkl.norms import MixedNorm
-from dmkl.oracles import best_intercept
+from dmkl.oracles import least_hinge
 from dmkl.solvers.sweep import sweep
 
 Float64 = NDArray[np.float64]
@@ -83,7 +83,8 @@ def solve_interior(K: NDArray[Any], y: Float64, C: float, norm: MixedNorm, tol: 
         best = Interior(best.weights, best.beta, best.primal, max(dual, best.dual), number)
         if best.primal - best.dual <= tol * abs(best.primal):
             break
-        if idle == 2 or machine.residual(point) <= OPTIMAL * tol * abs(best.dual):
+        solved = np.isfinite(best.dual) and machine.residual(point) <= OPTIMAL * tol * abs(best.dual)
+        if idle == 2 or solved:
             best = Interior(machine.weights, point.beta, primal, best.dual, number)
             break
         point, length = machine.step(point, FLOOR * tol * abs(best.dual))
@@ -113,7 +114,7 @@ class _Machine:
         ray = self.norm.conjugate(self.products @ (alpha * self.y))
         alpha *= min(0.5 * self.C, max(0.5 * alpha.sum() / max(ray, 1e-300), 1e-6 * self.C))
         beta = alpha * self.y
-        forms = self.products @ beta * (alpha.max() / (counts.min() / counts).max())
+        forms = self.products @ beta * alpha.max()  # the products are of an alpha whose largest entry was 1
         radii = np.full(self.norm.count, 1.5 * np.sqrt(max(forms.max(), 1e-300)))
         mu = (self.norm.slope(radii) / np.bincount(self.g))[self.g]
         slack = np.maximum(0.5 * (radii[self.g] - forms / radii[self.g]), 1e-8 * radii[self.g])
@@ -130,9 +131,7 @@ class _Machine:
     def bounds(self, point: _Point) -> tuple[float, float]:
         """Primal value of the weights with the exact intercept, and the dual value of beta."""
         scores = self.weights @ self.products
-        b = best_intercept(scores, self.y, self.C)
-        losses = np.maximum(1.0 - self.y * (scores + b), 0.0)
-        primal = self.norm.regulariser(self.weights * np.sqrt(self.forms)) + self.C * float(losses.sum())
+        primal = self.norm.regulariser(self.weights * np.sqrt(self.forms)) + least_hinge(scores, self.y, self.C)[0]
         # the iterate sums to zero only in the limit: its dual value counts once it does
         balanced = abs(point.beta.sum()) <= 1e-12 * np.abs(point.beta).sum()
         dual = float(self.y @ point.beta) - self.norm.conjugate(self.forms)

@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmkl.norms import MixedNorm
-from dmkl.oracles import ORACLES, best_intercept
-from dmkl.solvers.sweep import sweep
+from dmkl.oracles import ORACLES, least_hinge
+from dmkl.solvers.sweep import quadratic_forms, sweep
 
 Float64 = NDArray[np.float64]
 MAX_SVM_CALLS = 5000
@@ -67,12 +67,9 @@ class _Descent:
         svm = self._svm(self._combined, self._y, self._C, alpha=self.alpha, tol=tol)
         self.svm_calls += 1
         self.alpha, beta = svm.alpha, svm.alpha * self._y
-        support = np.flatnonzero(beta)
-        parts = (layer[support[:, None], support].astype(np.float64) for layer in self._K)
-        self.forms = np.maximum([beta[support] @ part @ beta[support] for part in parts], 0.0)
-        losses = np.maximum(1.0 - self._y * (svm.scores + best_intercept(svm.scores, self._y, self._C)), 0.0)
+        self.forms = quadratic_forms(self._K, beta)
         penalty = self._norm.regulariser(weights * np.sqrt(self.forms))
-        self.value = penalty + self._C * float(losses.sum())
+        self.value = penalty + least_hinge(svm.scores, self._y, self._C)[0]
         self.dual = max(self.dual, float(svm.alpha.sum()) - self._norm.conjugate(self.forms))
         if self.value < self.primal:
             self.primal, self.best = self.value, (weights, beta)

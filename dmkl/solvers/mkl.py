@@ -18,14 +18,14 @@ from numpy.typing import NDArray
 
 from dmkl.errors import ConfigError
 from dmkl.norms import MixedNorm
-from dmkl.oracles import ORACLES, best_intercept
+from dmkl.oracles import ORACLES, least_hinge
 from dmkl.registry import Registry
 from dmkl.solvers.interior import solve_interior
 from dmkl.solvers.mirror import solve_mirror
 from dmkl.solvers.problem import Problem, Solver
 from dmkl.solvers.rounds import Answer, Certified, Question, Rounds
 from dmkl.solvers.state import Float64, State
-from dmkl.solvers.sweep import sweep
+from dmkl.solvers.sweep import quadratic_forms, sweep
 from dmkl.solvers.uniform import check_C
 
 HALF = 0.5  # what a compact problem may take of the tolerance, so that the samples outside have some left
@@ -176,9 +176,7 @@ class _MixedNormMachine:
         sweep(K, found.beta, weights, combined, products)
         svm = ORACLES[question.oracle](combined, y, self.C, alpha=np.abs(found.beta), tol=EXACT * question.tol)
         beta = svm.alpha * y
-        support = np.flatnonzero(beta)
-        chosen = (layer[support[:, None], support].astype(np.float64) for layer in K)
-        forms = np.array([beta[support] @ part @ beta[support] for part in chosen])
+        forms = quadratic_forms(K, beta)
         dual = max(float(svm.alpha.sum()) - self.norm.conjugate(forms), found.dual)
         calls = found.svm_calls + 1, found.oracle_calls + 1
         answer = Answer(svm.alpha, weights, forms, dual, *calls)
@@ -188,8 +186,7 @@ class _MixedNormMachine:
     def primal(self, beta: Float64, scores: Float64, y: Float64, answer: Answer) -> Certified:
         assert answer.weights is not None
         assert answer.forms is not None
-        norms = answer.weights * np.sqrt(np.maximum(answer.forms, 0.0))
-        penalty = self.norm.regulariser(norms)
+        penalty = self.norm.regulariser(answer.weights * np.sqrt(answer.forms))
         plain = self._reached(1.0, penalty, scores, y, answer.weights)
         scale = 1.0 / (1.0 - _shortfall(beta, scores, y, self.C))
         scaled = self._reached(scale, penalty, scores, y, answer.weights)
@@ -197,10 +194,8 @@ class _MixedNormMachine:
 
     def _reached(self, scale: float, penalty: float, scores: Float64, y: Float64, weights: Float64) -> Certified:
         """The primal value of `scale` times w with its best intercept."""
-        b = best_intercept(scale * scores, y, self.C)
-        margins = y * (scale * scores + b)
-        losses = np.maximum(1.0 - margins, 0.0)
-        return Certified(scale**2 * penalty + self.C * float(losses.sum()), b, margins, scale * weights)
+        loss, b = least_hinge(scale * scores, y, self.C)
+        return Certified(scale**2 * penalty + loss, b, y * (scale * scores + b), scale * weights)
 
 
 def _shortfall(beta: Float64, scores: Float64, y: Float64, C: float) -> float:

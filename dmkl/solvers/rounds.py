@@ -85,16 +85,8 @@ class Rounds:
         self._itemsize = np.dtype(dtype).itemsize
 
     def init(self, problem: Problem) -> State:
-        unknown = np.full(problem.m, np.inf)
-        return State(
-            weights=self._machine.first_weights(problem),
-            coef=np.zeros(problem.Y.shape),
-            intercept=np.zeros(problem.m),
-            primal=unknown,
-            dual=-unknown,
-            working=first_sets(problem.Y, problem.seed),
-            room=self._room(problem),
-        )
+        working = first_sets(problem.Y, problem.seed)
+        return State.first(self._machine.first_weights(problem), working, room=self._room(problem))
 
     def _room(self, problem: Problem) -> int:
         """Bytes a batch's blocks may take. From the limit, not from what is free at the moment, and part of the state:

@@ -35,6 +35,13 @@ class State:
     passes: int = 0
     room: int = 0  # bytes that the blocks of one batch of classes may take
 
+    @classmethod
+    def first(cls, weights: Float64, working: NDArray[np.bool_], *, room: int = 0) -> State:
+        """The state before the first round: nothing learnt, no bound known."""
+        n, m = working.shape
+        unknown = np.full(m, np.inf)
+        return cls(weights, np.zeros((n, m)), np.zeros(m), unknown, -unknown, working, room=room)
+
     @property
     def gap(self) -> Float64:
         """(P - L) / max(|P|, 1e-12) per class, infinite where there is no bound yet."""

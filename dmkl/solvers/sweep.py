@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from dmkl.jit import jit
+
 Float64 = NDArray[np.float64]
-Sweep = Callable[[NDArray[Any], Float64, Float64, Float64, Float64], None]
 
 
-def _compiled(function: Sweep) -> Sweep:
-    # reassociation lets the sums run in vector registers; the order is fixed when compiling, not at run time
-    return cast(Sweep, njit(nogil=True, cache=True, fastmath={"reassoc", "contract"})(function))
-
-
-@_compiled
+# reassociation lets the sums run in vector registers; the order is fixed when compiling, not at run time
+@jit(fastmath={"reassoc", "contract"})
 def sweep(K: NDArray[Any], beta: Float64, weights: Float64, combined: Float64, products: Float64) -> None:
     """combined = sum_a weights[a] K[a] and products[a] = K[a] beta, in float64 whatever K is."""
     s, n = K.shape[0], K.shape[1]
@@ -33,3 +28,10 @@ def sweep(K: NDArray[Any], beta: Float64, weights: Float64, combined: Float64, p
                 total += value * beta[j]
                 combined[i, j] += weight * value
             products[a, i] = total
+
+
+def quadratic_forms(K: NDArray[Any], beta: Float64) -> Float64:
+    """beta' K_a beta of every layer, over the support of beta only; never negative."""
+    support = np.flatnonzero(beta)
+    parts = (layer[support[:, None], support].astype(np.float64) for layer in K)
+    return np.maximum([beta[support] @ part @ beta[support] for part in parts], 0.0)

@@ -72,15 +72,7 @@ class _Whole:
         self._prepared: Any = None
 
     def init(self, problem: Problem) -> State:
-        unknown = np.full(problem.m, np.inf)
-        return State(
-            weights=_average(problem),
-            coef=np.zeros(problem.Y.shape),
-            intercept=np.zeros(problem.m),
-            primal=unknown,
-            dual=-unknown,
-            working=np.ones(problem.Y.shape, dtype=bool),
-        )
+        return State.first(_average(problem), np.ones(problem.Y.shape, dtype=bool))
 
     def step(self, problem: Problem, state: State) -> State:
         if self._prepared is None:

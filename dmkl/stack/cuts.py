@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeVar, cast
+from typing import Any
 
-from numba import njit
 from numpy.typing import NDArray
 
-F = TypeVar("F", bound=Callable[..., None])
+from dmkl.jit import jit
+
 STRIP = 16  # columns mirrored together: a cache line read, as many rows written side by side
 
 
-def _compiled(function: F) -> F:
-    return cast(F, njit(nogil=True, cache=True)(function))
-
-
-@_compiled
+@jit()
 def cut(tile: NDArray[Any], rows: NDArray[Any], columns: NDArray[Any], out: NDArray[Any]) -> None:
     """out = tile[rows][:, columns]."""
     for r in range(rows.shape[0]):
@@ -24,7 +19,7 @@ def cut(tile: NDArray[Any], rows: NDArray[Any], columns: NDArray[Any], out: NDAr
             out[r, c] = tile[rows[r], columns[c]]
 
 
-@_compiled
+@jit()
 def mirror(piece: NDArray[Any], block: NDArray[Any], start: int) -> None:
     """Put rows (layers, r, c) of symmetric matrices, columns from the same sample on, into their blocks at `start`."""
     layers, height, width = piece.shape
