@@ -32,6 +32,10 @@ class MixedNorm:
         """How many groups there are."""
         return int(self.groups.max()) + 1
 
+    def among(self, kernels: NDArray[np.int64]) -> MixedNorm:
+        """The norm of some of the kernels, at least one of every group."""
+        return self if len(kernels) == len(self.groups) else MixedNorm(self.groups[kernels], self.rho)
+
     def total(self, per_kernel: Float64) -> Float64:
         """Sums over the kernels of each group."""
         return np.bincount(self.groups, per_kernel, self.count).astype(np.float64, copy=False)

@@ -27,6 +27,9 @@ CASES = json.loads((GOLD / "open.json").read_text())
 ARRAYS = dict(np.load(GOLD / "open.npz"))
 
 
+RHO = {dmkl.VSKL(q=2, C=10.0): 4 / 3, dmkl.L1MKL(C=5.0): 2.0}
+
+
 def formulation(section: str, case: dict[str, Any]) -> Any:
     if section == "vskl":
         return dmkl.VSKL(q=float(case["q"]), C=case["C"])
@@ -160,6 +163,66 @@ def test_working_sets_reach_the_same_optimum(store: KernelStore, problem: Any, m
     assert by_rounds.converged
     for k in range(3):
         assert at_once.dual[k] * (1 - 1e-9) <= by_rounds.objective[k] <= at_once.objective[k] * (1 + 2e-5)
+
+
+@pytest.mark.parametrize("problem", [dmkl.VSKL(q=2, C=10.0), dmkl.L1MKL(C=5.0)])
+def test_later_rounds_gather_the_kernels_that_matter(
+    store: KernelStore, problem: Any, compact: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And the bound holds over the others too: some that no block holds are poor, and one comes back."""
+    assert store.labels is not None
+    held: list[list[int]] = []
+    block = KernelStack.block
+
+    def seen(self: KernelStack, sets: Any, *, kernels: Any = None, **options: Any) -> Any:
+        held.append([len(chosen) for chosen in kernels])
+        return block(self, sets, kernels=kernels, **options)
+
+    monkeypatch.setattr(KernelStack, "block", seen)
+    stack = KernelStack.from_array(whole(store).astype(np.float64), groups=store.bank.groups)
+    fit = dmkl.solve(stack, store.labels, problem, tol=1e-6)
+    assert held[0] == [store.s] * 3
+    assert max(held[1]) < store.s
+    for k in range(3):
+        beta = fit.coef[:, k]
+        forms = np.einsum("i,aij,j->a", beta, whole(store), beta)
+        norm = MixedNorm(
+            store.bank.groups if isinstance(problem, dmkl.VSKL) else np.zeros(store.s, dtype=int), RHO[problem]
+        )
+        assert np.abs(beta).sum() - norm.conjugate(forms) == pytest.approx(fit.dual[k], rel=1e-4)
+
+
+@pytest.mark.parametrize("make", [dmkl.VSKL, dmkl.LpMKL, dmkl.UniformMKL])
+def test_a_path_ends_where_cold_starts_end_in_fewer_rounds(
+    store: KernelStore, make: Any, compact: None, tmp_path: Path
+) -> None:
+    constants = {"C": (1.0, 3.0)}
+    if make is not dmkl.UniformMKL:
+        constants = {"q" if make is dmkl.VSKL else "p": (1.0, 1.5, np.inf), **constants}
+    points = dmkl.grid(make, **constants)
+    stack = open_stack(store.path)
+    path = list(dmkl.solve_path(stack, store.labels, points, tol=1e-5, folder=tmp_path))
+    cold = [dmkl.solve(stack, store.labels, point, tol=1e-5) for point in points]
+    for warm, fit in zip(path, cold, strict=True):
+        assert warm.converged
+        assert np.allclose(warm.objective, fit.objective, rtol=2e-5)
+    assert sum(fit.rounds for fit in path[1:]) < sum(fit.rounds for fit in cold[1:]) or make is dmkl.UniformMKL
+    passes = stack.passes
+    again = list(dmkl.solve_path(stack, store.labels, points, tol=1e-5, folder=tmp_path))
+    assert stack.passes == passes  # every checkpoint is a finished one
+    assert all(np.array_equal(a.coef, b.coef) for a, b in zip(path, again, strict=True))
+
+
+def test_a_grid_goes_from_neighbour_to_neighbour() -> None:
+    points = dmkl.grid(dmkl.VSKL, q=(1, 2, np.inf), C=(1.0, 10.0))
+    assert [(point.q, point.C) for point in points] == [(1, 1), (2, 1), (np.inf, 1), (np.inf, 10), (2, 10), (1, 10)]
+
+
+def test_a_start_from_other_samples_is_refused(store: KernelStore) -> None:
+    K, groups, y = binary()
+    fit = dmkl.solve(KernelStack.from_array(K, groups=groups), y, dmkl.L1MKL())
+    with pytest.raises(ConfigError, match="start from is not of 150 samples, 3 classes and 6 kernels"):
+        dmkl.solve(open_stack(store.path), store.labels, dmkl.L1MKL(), start=fit)
 
 
 def test_classes_learn_their_own_weights(store: KernelStore) -> None:

@@ -54,7 +54,8 @@ def questions(stack: KernelStack) -> list[np.ndarray]:
         both.forms,
         stack.apply(coef, shared, forms=False).scores,
         *stack.block(sets),
-        *stack.block(sets, kernels=[4, 1]),
+        *stack.block(sets, kernels=[[4, 1], [0], [2]]),
+        stack.apply(coef, own * (np.arange(stack.s) != 2), forms=np.eye(3, stack.s, 2, dtype=bool)).forms,
         *stack.block(sets, weights=shared),
         stack.rows(np.array([2, 60, 61, 148]), kernels=[0, 5]),
         stack.combine(shared),
@@ -76,7 +77,8 @@ def expected(K: np.ndarray) -> list[np.ndarray]:
         np.einsum("ik,aij,jk->ka", coef, exact, coef),
         total @ coef,
         *(K[:, W][:, :, W] for W in sets),
-        *(K[[4, 1]][:, W][:, :, W] for W in sets),
+        *(K[chosen][:, W][:, :, W] for chosen, W in zip([[4, 1], [0], [2]], sets, strict=True)),
+        np.einsum("ik,aij,jk->ka", coef, exact, coef) * np.eye(3, s, 2),
         *(total[W][:, W] for W in sets),
         K[[0, 5]][:, [2, 60, 61, 148]],
         total,
@@ -103,7 +105,7 @@ def test_any_number_of_threads_gives_the_same_bits(store: KernelStore, workers: 
 
 def test_every_question_counts_one_pass(stack: KernelStack) -> None:
     questions(stack)
-    assert stack.passes == 7
+    assert stack.passes == 8
 
 
 def test_a_pass_reads_every_tile_once(store: KernelStore, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -118,7 +120,7 @@ def test_a_pass_reads_every_tile_once(store: KernelStore, monkeypatch: pytest.Mo
     stack.block([np.arange(0, stack.n, 7), np.arange(3)])
     assert sorted(seen) == every
     seen.clear()
-    stack.block([np.arange(stack.n)], kernels=[2])
+    stack.block([np.arange(stack.n)], kernels=[[2]])
     assert sorted(seen) == [(2, i, j) for i, j in store.grid.pairs()]
 
 

@@ -5,6 +5,7 @@ from typing import Any
 from dmkl.registry import Registry
 from dmkl.solvers.api import Fit, solve
 from dmkl.solvers.mkl import L1MKL, VSKL, LpMKL
+from dmkl.solvers.path import grid, solve_path
 from dmkl.solvers.problem import describe
 from dmkl.solvers.uniform import UniformMKL
 
@@ -14,4 +15,4 @@ FORMULATIONS.register("vskl", VSKL)
 FORMULATIONS.register("l1", L1MKL)
 FORMULATIONS.register("lp", LpMKL)
 
-__all__ = ["FORMULATIONS", "L1MKL", "VSKL", "Fit", "LpMKL", "UniformMKL", "describe", "solve"]
+__all__ = ["FORMULATIONS", "L1MKL", "VSKL", "Fit", "LpMKL", "UniformMKL", "describe", "grid", "solve", "solve_path"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,7 @@ from dmkl.events import Observer, ignore
 from dmkl.oracles import ORACLES
 from dmkl.solvers.loop import Checkpoint, run
 from dmkl.solvers.problem import Formulation, Problem
+from dmkl.solvers.state import State
 from dmkl.stack import KernelStack, on_cluster
 
 
@@ -39,6 +41,7 @@ class Fit:
     classes: tuple[str, ...]
     task: str
     history: list[dict[str, Any]]
+    state: State  # where the solver ended: what a neighbouring problem starts from
 
     @property
     def coef_matrix(self) -> NDArray[np.float64]:
@@ -62,14 +65,16 @@ def solve(
     seed: int = 0,
     max_rounds: int = 100,
     max_seconds: float = np.inf,
+    start: Fit | None = None,
     checkpoint: Path | None = None,
     observer: Observer = ignore,
 ) -> Fit:
     """Solve to a certified relative gap of `tol` for every class.
 
     `y` holds -1/+1, any two labels, class labels (one-vs-rest) or an indicator matrix (n, m). With a
-    `distributed.Client`, tasks fan out over its workers. With a `checkpoint` path the state is saved after every
-    round, and a run that was cut short goes on from there.
+    `distributed.Client`, tasks fan out over its workers. `start` is a fit of the same samples and classes with other
+    constants, which saves rounds. With a `checkpoint` path the state is saved after every round, and a run that was
+    cut short goes on from there.
     """
     if not (tol > 0 and np.isfinite(tol)):
         raise ConfigError(f"tol should be positive, not {tol}")
@@ -80,7 +85,9 @@ def solve(
     if client is not None:
         stack, runtime = on_cluster(stack, client)
     ORACLES[oracle]  # an unknown name is refused before any work
-    problem = Problem(stack, labels.signs(), tol, oracle, runtime, method=method, seed=seed, observer=observer)
+    Y = labels.signs()
+    warm = _warm(start, formulation, (*Y.shape, stack.s)) if start else None
+    problem = Problem(stack, Y, tol, oracle, runtime, method=method, seed=seed, start=warm, observer=observer)
     solver = formulation.solver(problem)
     kept = Checkpoint(checkpoint, identify(problem, formulation)) if checkpoint else None
     outcome = run(problem, solver, max_rounds=max_rounds, max_seconds=max_seconds, checkpoint=kept)
@@ -103,7 +110,17 @@ def solve(
         classes=labels.classes,
         task=labels.task,
         history=outcome.history,
+        state=state,
     )
+
+
+def _warm(start: Fit, formulation: Any, shape: tuple[int, int, int]) -> State:
+    """Where `start` ended, its alpha stretched to the new C: feasible, and at its bounds where it was."""
+    state = start.state
+    if (*state.coef.shape, state.weights.shape[-1]) != shape:
+        n, m, s = shape
+        raise ConfigError(f"the fit to start from is not of {n} samples, {m} classes and {s} kernels")
+    return dataclasses.replace(state, coef=state.coef * (formulation.C / start.formulation.C))
 
 
 def identify(problem: Problem, formulation: Any) -> str:

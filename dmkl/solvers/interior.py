@@ -12,7 +12,7 @@ kernels at once. Each step reads the block once (`sweep`) and factors one matrix
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -40,6 +40,7 @@ class Interior:
     beta: Float64
     primal: float
     dual: float
+    proof: Float64  # the beta that proves `dual`
     steps: int
     svm_calls: int = 0
     oracle_calls: int = 0
@@ -73,19 +74,22 @@ def solve_interior(K: NDArray[Any], y: Float64, C: float, norm: MixedNorm, tol: 
     """Solve on a block K (s, n, n) to a relative gap of `tol`, or as far as rounding lets it."""
     machine = _Machine(K, y, C, norm)
     point = machine.start()
-    best = Interior(norm.uniform(), np.zeros(len(y)), np.inf, -np.inf, 0)
+    nothing = np.zeros(len(y))
+    best = Interior(norm.uniform(), nothing, np.inf, -np.inf, nothing, 0)
     idle = 0
     for number in range(1, MAX_STEPS + 1):
         machine.read(point)
         primal, dual = machine.bounds(point)
+        best = replace(best, steps=number)
         if primal < best.primal:
-            best = Interior(machine.weights, point.beta, primal, max(dual, best.dual), number)
-        best = Interior(best.weights, best.beta, best.primal, max(dual, best.dual), number)
+            best = replace(best, weights=machine.weights, beta=point.beta, primal=primal)
+        if dual > best.dual:
+            best = replace(best, dual=dual, proof=point.beta)
         if best.primal - best.dual <= tol * abs(best.primal):
             break
         solved = np.isfinite(best.dual) and machine.residual(point) <= OPTIMAL * tol * abs(best.dual)
         if idle == 2 or solved:
-            best = Interior(machine.weights, point.beta, primal, best.dual, number)
+            best = replace(best, weights=machine.weights, beta=point.beta, primal=primal)
             break
         point, length = machine.step(point, FLOOR * tol * abs(best.dual))
         idle = idle + 1 if length < STALLED else 0

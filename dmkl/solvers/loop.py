@@ -63,7 +63,8 @@ def run(
         outcome.history.append(dataclasses.asdict(event))
         problem.observer(event)
         total = float(np.minimum(outcome.state.gap, 1e3).sum())
-        moved = total < best or not np.array_equal(before.working, outcome.state.working)
+        sets = (before.working, outcome.state.working), (before.active, outcome.state.active)
+        moved = total < best or not all(np.array_equal(*pair) for pair in sets)
         best, idle = min(best, total), 0 if moved else idle + 1
     outcome.converged = True
     return outcome

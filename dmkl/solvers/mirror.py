@@ -32,11 +32,12 @@ NEGLIGIBLE = 1e-12  # weights below this leave for good
 
 @dataclass(frozen=True)
 class Mirror:
-    """The best weights, the beta they came with, a lower bound, and what it took."""
+    """The best weights, the beta they came with, a lower bound with the beta that proves it, and what it took."""
 
     weights: Float64
     beta: Float64
     dual: float
+    proof: Float64
     gap: float
     svm_calls: int
     oracle_calls: int
@@ -54,6 +55,7 @@ class _Descent:
         self.primal, self.dual = np.inf, -np.inf
         self.value = np.inf  # primal value of the last point
         self.best = norm.uniform(), np.zeros(len(y))
+        self.proof = np.zeros(len(y))
         self.svm_calls = 0
 
     @property
@@ -70,12 +72,14 @@ class _Descent:
         self.forms = quadratic_forms(self._K, beta)
         penalty = self._norm.regulariser(weights * np.sqrt(self.forms))
         self.value = penalty + least_hinge(svm.scores, self._y, self._C)[0]
-        self.dual = max(self.dual, float(svm.alpha.sum()) - self._norm.conjugate(self.forms))
+        dual = float(svm.alpha.sum()) - self._norm.conjugate(self.forms)
+        if dual > self.dual:
+            self.dual, self.proof = dual, beta
         if self.value < self.primal:
             self.primal, self.best = self.value, (weights, beta)
 
     def result(self, oracle_calls: int) -> Mirror:
-        return Mirror(*self.best, self.dual, self.gap, self.svm_calls, oracle_calls)
+        return Mirror(*self.best, self.dual, self.proof, self.gap, self.svm_calls, oracle_calls)
 
 
 def solve_mirror(

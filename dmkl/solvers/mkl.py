@@ -23,12 +23,13 @@ from dmkl.registry import Registry
 from dmkl.solvers.interior import solve_interior
 from dmkl.solvers.mirror import solve_mirror
 from dmkl.solvers.problem import Problem, Solver
-from dmkl.solvers.rounds import Answer, Certified, Question, Rounds
+from dmkl.solvers.rounds import Answer, Certified, Question, Rounds, Samples
 from dmkl.solvers.state import Float64, State
 from dmkl.solvers.sweep import quadratic_forms, sweep
 from dmkl.solvers.uniform import check_C
 
 HALF = 0.5  # what a compact problem may take of the tolerance, so that the samples outside have some left
+CANDIDATE = 0.8  # kernels whose quadratic form reaches this share of their group's largest stay in the block
 NEGLIGIBLE = 0.01  # weights below this times the tolerance times the largest are zero: passes skip those kernels
 ATTEMPTS = 3  # to meet it; more than one is needed where the norm has kinks (q = inf)
 TIGHTEN = 0.02  # a method's tolerance from one attempt to the next
@@ -93,7 +94,7 @@ def _rounds(formulation: Any, C: float, norm: MixedNorm, problem: Problem) -> Ro
 
 
 class Found(Protocol):
-    """What a method finds on a block: weights, the beta they came with, a lower bound, and what it took."""
+    """What a method finds on a block: weights, the beta they came with, a proved lower bound, and what it took."""
 
     @property
     def weights(self) -> Float64: ...
@@ -103,6 +104,9 @@ class Found(Protocol):
 
     @property
     def dual(self) -> float: ...
+
+    @property
+    def proof(self) -> Float64: ...
 
     @property
     def svm_calls(self) -> int: ...
@@ -148,11 +152,11 @@ class _MixedNormMachine:
     def first_weights(self, problem: Problem) -> Float64:
         return np.tile(self.norm.uniform(), (problem.m, 1))
 
-    def layers(self, problem: Problem) -> int:
-        return problem.stack.s
+    def layers(self, active: NDArray[np.bool_]) -> int:
+        return int(active.sum())
 
-    def gather(self, problem: Problem, state: State, sets: list[NDArray[np.int64]]) -> list[NDArray[Any]]:
-        return problem.stack.block(sets)
+    def gather(self, problem: Problem, state: State, sets: list[Samples], kernels: list[Samples]) -> list[NDArray[Any]]:
+        return problem.stack.block(sets, kernels=[A.tolist() for A in kernels])
 
     def solve(self, question: Question) -> Answer:
         """Weights by the method, then the SVM at them; more exactly where the block's own certificate asks for it."""
@@ -168,8 +172,8 @@ class _MixedNormMachine:
 
     def _attempt(self, question: Question, method: Method, inner: float) -> tuple[Answer, float]:
         """An answer and its relative gap on the block."""
-        K, y = question.block, question.y
-        found = method.solve(K, y, self.C, self.norm, inner, question.oracle)
+        K, y, norm = question.block, question.y, self.norm.among(question.kernels)
+        found = method.solve(K, y, self.C, norm, inner, question.oracle)
         least = NEGLIGIBLE * question.tol * found.weights.max()
         weights = np.where(found.weights > least, found.weights, 0.0)
         combined, products = np.empty(K.shape[1:]), np.empty(K.shape[:2])
@@ -177,25 +181,36 @@ class _MixedNormMachine:
         svm = ORACLES[question.oracle](combined, y, self.C, alpha=np.abs(found.beta), tol=EXACT * question.tol)
         beta = svm.alpha * y
         forms = quadratic_forms(K, beta)
-        dual = max(float(svm.alpha.sum()) - self.norm.conjugate(forms), found.dual)
+        dual, proof, proof_forms = float(svm.alpha.sum()) - norm.conjugate(forms), beta, forms
+        if found.dual > dual:
+            dual, proof, proof_forms = found.dual, found.proof, quadratic_forms(K, found.proof)
         calls = found.svm_calls + 1, found.oracle_calls + 1
-        answer = Answer(svm.alpha, weights, forms, dual, *calls)
+        penalty = norm.regulariser(weights * np.sqrt(forms))
+        answer = Answer(svm.alpha, dual, *calls, weights, penalty, proof, proof_forms)
         primal = self.primal(beta, svm.scores, y, answer).primal
         return answer, (primal - dual) / max(abs(primal), 1e-12)
 
     def primal(self, beta: Float64, scores: Float64, y: Float64, answer: Answer) -> Certified:
-        assert answer.weights is not None
-        assert answer.forms is not None
-        penalty = self.norm.regulariser(answer.weights * np.sqrt(answer.forms))
-        plain = self._reached(1.0, penalty, scores, y, answer.weights)
-        scale = 1.0 / (1.0 - _shortfall(beta, scores, y, self.C))
-        scaled = self._reached(scale, penalty, scores, y, answer.weights)
+        plain = self._reached(1.0, answer.penalty, scores, y)
+        scaled = self._reached(1.0 / (1.0 - _shortfall(beta, scores, y, self.C)), answer.penalty, scores, y)
         return replace(scaled, margins=plain.margins) if scaled.primal < plain.primal else plain
 
-    def _reached(self, scale: float, penalty: float, scores: Float64, y: Float64, weights: Float64) -> Certified:
+    def dual(self, answer: Answer, forms: Float64) -> float:
+        assert answer.proof is not None
+        return min(answer.dual, float(np.abs(answer.proof).sum()) - self.norm.conjugate(forms))
+
+    def matter(self, weights: Float64, forms: Float64) -> NDArray[np.bool_]:
+        largest = self.norm.radii(forms)[self.norm.groups] ** 2
+        return np.asarray((weights > 0) | (forms >= CANDIDATE * largest))
+
+    def covered(self, active: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        missing = np.array([self.norm.total(row) == 0 for row in active])
+        return np.asarray(active | missing[:, self.norm.groups])
+
+    def _reached(self, scale: float, penalty: float, scores: Float64, y: Float64) -> Certified:
         """The primal value of `scale` times w with its best intercept."""
         loss, b = least_hinge(scale * scores, y, self.C)
-        return Certified(scale**2 * penalty + loss, b, y * (scale * scores + b), scale * weights)
+        return Certified(scale**2 * penalty + loss, b, y * (scale * scores + b), scale)
 
 
 def _shortfall(beta: Float64, scores: Float64, y: Float64, C: float) -> float:

@@ -26,6 +26,7 @@ class Problem:
     runtime: Runtime  # where the classes' tasks run
     method: str = ""  # how a compact problem is solved; the formulation's own choice unless named
     seed: int = 0
+    start: State | None = None  # where a neighbouring problem ended, its coefficients feasible here
     observer: Observer = ignore
 
     @property

@@ -1,8 +1,10 @@
 """Working-set rounds: solve unfinished classes on compact blocks, certify all of them with one pass, add violators.
 
-One round is a gather (each class's block cut out of the tiles) and a scoring pass over all n samples. What is solved on
-a block, and what the bounds are, is the machine's business; this file is the same for every one-vs-rest formulation.
-Classes are taken in batches whose blocks fit in memory, and a batch is finished before the next one starts.
+One round is a gather (each class's block cut out of the tiles) and a scoring pass over all n samples. The first blocks
+hold every kernel, later ones those that matter; the pass then tells the quadratic forms of the others, so that bounds
+hold over all kernels too. What is solved on a block, and what the bounds are, is the machine's business; this file is
+the same for every one-vs-rest formulation. Classes are taken in batches whose blocks fit in memory, and a batch is
+finished before the next one starts.
 """
 
 from __future__ import annotations
@@ -17,8 +19,9 @@ from numpy.typing import NDArray
 from dmkl.errors import ResourceError
 from dmkl.solvers.problem import Problem
 from dmkl.solvers.state import Float64, State
-from dmkl.solvers.working_sets import first_sets, next_set
+from dmkl.solvers.working_sets import first_sets, next_set, whole
 
+Samples = NDArray[np.int64]
 BLOCK_SHARE = 0.4  # of the memory limit, less process and held tiles, that a batch of compact blocks may take
 PROCESS_BYTES = 250_000_000  # what Python and its libraries take
 GROWTH_ROOM = 4  # how many times its first size a block is expected to reach
@@ -26,24 +29,26 @@ GROWTH_ROOM = 4  # how many times its first size a block is expected to reach
 
 @dataclass(frozen=True)
 class Answer:
-    """A compact problem's solution: alpha over the block's samples, kernel weights if they are learnt, forms D_a."""
+    """A compact problem's solution: alpha over the block's samples and, if they are learnt, weights of its kernels."""
 
     alpha: Float64
-    weights: Float64 | None
-    forms: Float64 | None
-    dual: float  # a lower bound for the whole problem: alpha is zero outside the block
+    dual: float  # a lower bound over all samples (alpha is zero outside the block) and the block's kernels
     svm_calls: int
     oracle_calls: int  # (alpha, gamma) maximisations: svm_calls / oracle_calls is the paper's BCA count
+    weights: Float64 | None = None
+    penalty: float = 0.0  # the regulariser of alpha under these weights
+    proof: Float64 | None = None  # the beta that `dual` comes from
+    proof_forms: Float64 | None = None
 
 
 @dataclass(frozen=True)
 class Certified:
-    """A primal value over all samples, the intercept and weights it is reached with, and the answer's own margins."""
+    """A primal value over all samples, with what intercept and multiple of w it is reached, and w's own margins."""
 
     primal: float
     intercept: float
     margins: Float64
-    weights: Float64 | None = None
+    scale: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -51,6 +56,7 @@ class Question:
     """One class's compact problem, self-contained, to be solved anywhere."""
 
     block: Any  # array (s, |W|, |W|), or (|W|, |W|) combined
+    kernels: NDArray[np.int64]  # which ones its layers are
     y: Float64
     warm: Float64  # alpha of the round before
     tol: float
@@ -63,11 +69,11 @@ class Machine(Protocol):
     def first_weights(self, problem: Problem) -> Float64:
         """(s,) if weights are given and shared, (m, s) if every class learns its own."""
 
-    def layers(self, problem: Problem) -> int:
-        """How many matrices a block holds."""
+    def layers(self, active: NDArray[np.bool_]) -> int:
+        """How many matrices a block of these kernels holds."""
 
-    def gather(self, problem: Problem, state: State, sets: list[NDArray[np.int64]]) -> list[NDArray[Any]]:
-        """The blocks of these sample sets, in one pass."""
+    def gather(self, problem: Problem, state: State, sets: list[Samples], kernels: list[Samples]) -> list[NDArray[Any]]:
+        """The blocks of these sets of samples and kernels, in one pass."""
 
     @property
     def solve(self) -> Any:
@@ -75,6 +81,15 @@ class Machine(Protocol):
 
     def primal(self, beta: Float64, scores: Float64, y: Float64, answer: Answer) -> Certified:
         """The primal value of a class's answer, given its scores of all samples."""
+
+    def dual(self, answer: Answer, forms: Float64) -> float:
+        """The lower bound over all kernels, given the forms of all of them at the answer's proof."""
+
+    def matter(self, weights: Float64, forms: Float64) -> NDArray[np.bool_]:
+        """Which kernels the next block should hold, going by these of all kernels; some of every group."""
+
+    def covered(self, active: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """`active` (m, s), where it leaves a group without kernels all of that group's added."""
 
 
 class Rounds:
@@ -86,7 +101,13 @@ class Rounds:
 
     def init(self, problem: Problem) -> State:
         working = first_sets(problem.Y, problem.seed)
-        return State.first(self._machine.first_weights(problem), working, room=self._room(problem))
+        state = State.first(self._machine.first_weights(problem), working, room=self._room(problem))
+        start = problem.start
+        if start is None:
+            return state
+        if whole(problem.n):
+            return replace(state, coef=start.coef)
+        return replace(state, working=start.working, active=self._machine.covered(start.active), coef=start.coef)
 
     def _room(self, problem: Problem) -> int:
         """Bytes a batch's blocks may take. From the limit, not from what is free at the moment, and part of the state:
@@ -98,32 +119,54 @@ class Rounds:
     def step(self, problem: Problem, state: State) -> State:
         classes = self._batch(problem, state)
         sets = [np.flatnonzero(state.working[:, k]) for k in classes]
-        answers = self._answers(problem, state, classes, sets)
-        coef = np.zeros((problem.n, len(classes)))
-        for position, (W, answer) in enumerate(zip(sets, answers, strict=True)):
+        kernels = [np.flatnonzero(state.active[k]) for k in classes]
+        answers = self._answers(problem, state, classes, sets, kernels)
+        coef, proof = np.zeros((2, problem.n, len(classes)))
+        own, forms = np.zeros((2, len(classes), problem.stack.s))
+        for position, (W, A, answer) in enumerate(zip(sets, kernels, answers, strict=True)):
             coef[W, position] = answer.alpha * problem.Y[W, classes[position]]
-        own = [answer.weights for answer in answers]
-        weights = state.weights if own[0] is None else np.array(own)
-        scores = problem.stack.apply(coef, weights, forms=False).scores
+            if answer.weights is not None:
+                own[position, A], forms[position, A] = answer.weights, answer.proof_forms
+                proof[W, position] = answer.proof
+        if answers[0].weights is None:
+            scores = problem.stack.apply(coef, state.weights, forms=False).scores
+        else:
+            scores, others = self._pass(problem, coef, own, proof, ~state.active[classes])
+            forms += others
         state = _copied(state)
-        for position, k in enumerate(classes):
-            self._judge(problem, state, k, coef[:, position], scores[:, position], answers[position])
+        for position, (k, answer) in enumerate(zip(classes, answers, strict=True)):
+            self._judge(
+                problem, state, k, coef[:, position], scores[:, position], answer, own[position], forms[position]
+            )
         return replace(
             state,
             svm_calls=state.svm_calls + sum(answer.svm_calls for answer in answers),
             oracle_calls=state.oracle_calls + sum(answer.oracle_calls for answer in answers),
         )
 
+    def _pass(
+        self, problem: Problem, coef: Float64, weights: Float64, proof: Float64, outside: NDArray[np.bool_]
+    ) -> tuple[Float64, Float64]:
+        """Scores of the coefficients, and the proofs' forms of the kernels outside the blocks, in one pass."""
+        if not outside.any():
+            return problem.stack.apply(coef, weights, forms=False).scores, np.zeros(outside.shape)
+        applied = problem.stack.apply(
+            np.hstack([coef, proof]),
+            np.vstack([weights, np.zeros_like(weights)]),
+            forms=np.vstack([np.zeros_like(outside), outside]),
+        )
+        assert applied.forms is not None
+        return applied.scores[:, : len(weights)], applied.forms[len(weights) :]
+
     def _batch(self, problem: Problem, state: State) -> list[int]:
         """The first unfinished classes whose blocks fit in memory together, with room to grow."""
         room = state.room
-        layers = self._machine.layers(problem)
         unfinished = [int(k) for k in np.flatnonzero(state.gap > problem.tol)]
         sizes = state.working.sum(axis=0)
         batch: list[int] = []
         used = 0
         for k in unfinished:
-            needed = layers * self._itemsize * int(sizes[k]) ** 2
+            needed = self._machine.layers(state.active[k]) * self._itemsize * int(sizes[k]) ** 2
             if needed > room:
                 raise ResourceError(
                     f"class {k} needs a block of {sizes[k]} samples ({needed / 1e6:,.0f} MB), more than the "
@@ -138,33 +181,45 @@ class Rounds:
         return batch
 
     def _answers(
-        self, problem: Problem, state: State, classes: list[int], sets: list[NDArray[np.int64]]
+        self, problem: Problem, state: State, classes: list[int], sets: list[Samples], kernels: list[Samples]
     ) -> list[Answer]:
         """Gather the blocks and fan the compact problems out, one task a class."""
-        blocks: list[NDArray[Any] | None] = list(self._machine.gather(problem, state, sets))
+        blocks: list[NDArray[Any] | None] = list(self._machine.gather(problem, state, sets, kernels))
 
         def questions() -> Iterator[tuple[Question]]:
             for position, (k, W) in enumerate(zip(classes, sets, strict=True)):
                 y = problem.Y[W, k]
                 block, blocks[position] = blocks[position], None  # a block lives as long as its task
-                yield (Question(block, y, state.coef[W, k] * y, problem.tol, problem.oracle),)
+                yield (Question(block, kernels[position], y, state.coef[W, k] * y, problem.tol, problem.oracle),)
 
         return list(problem.runtime.map(self._machine.solve, questions()))
 
-    def _judge(self, problem: Problem, state: State, k: int, beta: Float64, scores: Float64, answer: Answer) -> None:
-        """Bounds of class k over all samples, the better solution, and its next working set."""
+    def _judge(
+        self,
+        problem: Problem,
+        state: State,
+        k: int,
+        beta: Float64,
+        scores: Float64,
+        answer: Answer,
+        weights: Float64,
+        forms: Float64,
+    ) -> None:
+        """Bounds of class k over all samples and kernels, the better solution, and its next working set."""
         y = problem.Y[:, k]
         found = self._machine.primal(beta, scores, y, answer)
         first = np.isinf(state.primal[k])
         if found.primal < state.primal[k]:
             state.primal[k], state.intercept[k], state.coef[:, k] = found.primal, found.intercept, beta
-            if found.weights is not None:
-                state.weights[k] = found.weights
-        state.dual[k] = max(state.dual[k], answer.dual)
+            if answer.weights is not None:
+                state.weights[k] = found.scale * weights
+        state.dual[k] = max(state.dual[k], self._machine.dual(answer, forms))
         state.working[:, k] = next_set(state.working[:, k], beta != 0, found.margins, drop=bool(first))
+        matter = self._machine.matter(weights, forms)
+        state.active[k] = matter if first and not whole(problem.n) else state.active[k] | matter
 
 
 def _copied(state: State) -> State:
     """A state whose per-class entries may be filled in; the one before stays as it was."""
-    names = ("weights", "coef", "intercept", "primal", "dual", "working")
+    names = ("weights", "coef", "intercept", "primal", "dual", "working", "active")
     return replace(state, **{name: getattr(state, name).copy() for name in names})

@@ -29,6 +29,7 @@ class State:
     primal: Float64  # (m,)
     dual: Float64  # (m,)
     working: NDArray[np.bool_]  # (n, m): samples in each class's compact problem
+    active: NDArray[np.bool_]  # (m, s): and kernels
     round: int = 0
     svm_calls: int = 0
     oracle_calls: int = 0
@@ -37,10 +38,11 @@ class State:
 
     @classmethod
     def first(cls, weights: Float64, working: NDArray[np.bool_], *, room: int = 0) -> State:
-        """The state before the first round: nothing learnt, no bound known."""
+        """The state before the first round: nothing learnt, no bound known, every kernel in."""
         n, m = working.shape
         unknown = np.full(m, np.inf)
-        return cls(weights, np.zeros((n, m)), np.zeros(m), unknown, -unknown, working, room=room)
+        active = np.ones((m, weights.shape[-1]), dtype=bool)
+        return cls(weights, np.zeros((n, m)), np.zeros(m), unknown, -unknown, working, active, room=room)
 
     @property
     def gap(self) -> Float64:

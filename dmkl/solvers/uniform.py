@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from dmkl.errors import ConfigError
 from dmkl.oracles import ORACLES, Prepared, SvmResult, svm_bounds
 from dmkl.solvers.problem import Problem, Solver
-from dmkl.solvers.rounds import Answer, Certified, Question, Rounds
+from dmkl.solvers.rounds import Answer, Certified, Question, Rounds, Samples
 from dmkl.solvers.state import Float64, State
 
 WHOLE_SHARE = 0.6  # of the memory left that the average matrix may take
@@ -72,7 +72,8 @@ class _Whole:
         self._prepared: Any = None
 
     def init(self, problem: Problem) -> State:
-        return State.first(_average(problem), np.ones(problem.Y.shape, dtype=bool))
+        state = State.first(_average(problem), np.ones(problem.Y.shape, dtype=bool))
+        return state if problem.start is None else replace(state, coef=problem.start.coef)
 
     def step(self, problem: Problem, state: State) -> State:
         if self._prepared is None:
@@ -116,19 +117,28 @@ class _Compact:
     def first_weights(self, problem: Problem) -> Float64:
         return _average(problem)
 
-    def layers(self, problem: Problem) -> int:
+    def layers(self, active: NDArray[np.bool_]) -> int:
         return 1
 
-    def gather(self, problem: Problem, state: State, sets: list[NDArray[np.int64]]) -> list[NDArray[Any]]:
+    def gather(self, problem: Problem, state: State, sets: list[Samples], kernels: list[Samples]) -> list[NDArray[Any]]:
         return problem.stack.block(sets, weights=state.weights, dtype=_dtype(problem))
 
     def solve(self, question: Question) -> Answer:
         free, warm, tol = self.formulation.intercept, question.warm, INNER * question.tol
         oracle = ORACLES[question.oracle]
         answer = oracle(question.block, question.y, self.formulation.C, intercept=free, alpha=warm, tol=tol)
-        return Answer(answer.alpha, None, None, answer.dual, svm_calls=1, oracle_calls=1)
+        return Answer(answer.alpha, answer.dual, svm_calls=1, oracle_calls=1)
 
     def primal(self, beta: Float64, scores: Float64, y: Float64, answer: Answer) -> Certified:
         C, free = self.formulation.C, self.formulation.intercept
         primal, _, intercept = svm_bounds(beta, scores, y, C, 1.0, free)
         return Certified(primal, intercept, y * (scores + intercept))
+
+    def dual(self, answer: Answer, forms: Float64) -> float:
+        return answer.dual
+
+    def matter(self, weights: Float64, forms: Float64) -> NDArray[np.bool_]:
+        return np.ones(len(weights), dtype=bool)
+
+    def covered(self, active: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        return np.ones_like(active)

@@ -20,9 +20,14 @@ Mask = NDArray[np.bool_]
 Float64 = NDArray[np.float64]
 
 
+def whole(n: int) -> bool:
+    """Whether compact problems of n samples hold all of them, and all kernels, from the start."""
+    return n <= SMALL
+
+
 def first_sets(Y: Float64, seed: int) -> Mask:
     """For every class the same seeded random order of samples; the first of either side."""
-    if len(Y) <= SMALL:
+    if whole(len(Y)):
         return np.ones(Y.shape, dtype=bool)
     order = np.random.default_rng(seed).permutation(len(Y))
     masks = np.zeros(Y.shape, dtype=bool)
@@ -38,7 +43,7 @@ def next_set(working: Mask, support: Mask, margins: Float64, *, drop: bool) -> M
     outside = np.flatnonzero(~working & (margins < NEAR))
     worst = outside[np.argsort(margins[outside], kind="stable")[:room]]
     result = working.copy()
-    if drop and len(working) > SMALL:
+    if drop and not whole(len(working)):
         result &= support | (margins < FAR)
     result[worst] = True
     return result

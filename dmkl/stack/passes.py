@@ -17,6 +17,8 @@ from dmkl.stack.shards import Shard
 
 Float64 = NDArray[np.float64]
 Samples = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+COMBINED = -1  # stands for a weighted sum where otherwise a kernel's number stands
 
 
 @dataclass(frozen=True)
@@ -27,17 +29,17 @@ class ShardScores:
     forms: Float64 | None
 
 
-def apply_shard(shard: Shard, coef: Float64, weights: Float64, forms: bool) -> ShardScores:
-    """Scores `sum_a weights[k, a] K_a coef[:, k]` and forms `coef[:, k]' K_a coef[:, k]` of every class k."""
+def apply_shard(shard: Shard, coef: Float64, weights: Float64, asked: Mask | None) -> ShardScores:
+    """Scores `sum_a weights[k, a] K_a coef[:, k]` of every class k, forms `coef[:, k]' K_a coef[:, k]` where asked."""
     grid, i = shard.grid, shard.i
     rows = grid.span(i)
     scores = np.zeros((grid.n - rows.start, coef.shape[1]))
-    quadratic = np.zeros((coef.shape[1], shard.s)) if forms else None
+    quadratic = None if asked is None else np.zeros(asked.shape)
     for j in range(i, grid.blocks):
         columns = grid.span(j)
         here, there = coef[rows], coef[columns]
         local = slice(columns.start - rows.start, columns.stop - rows.start)
-        if quadratic is None and weights.ndim == 1:
+        if asked is None and weights.ndim == 1:
             tile = combine_tile(shard, j, weights)
             scores[: len(here)] += tile @ there
             if i != j:
@@ -45,16 +47,20 @@ def apply_shard(shard: Shard, coef: Float64, weights: Float64, forms: bool) -> S
             continue
         for a in range(shard.s):
             factor = np.broadcast_to(weights[..., a], coef.shape[1])
-            users = np.arange(len(factor)) if quadratic is not None else np.flatnonzero(factor)
+            forms = np.zeros(len(factor), dtype=bool) if asked is None else asked[:, a]
+            users = np.flatnonzero((factor != 0) | forms)
             if not len(users):
                 continue
             tile = np.ascontiguousarray(shard.tile(a, j), dtype=np.float64)
             product = tile @ there[:, users]
             if quadratic is not None:
-                quadratic[:, a] += (1.0 if i == j else 2.0) * np.einsum("ik,ik->k", here, product)
+                wanted = np.flatnonzero(forms)
+                own = product[:, forms[users]]
+                quadratic[wanted, a] += (1.0 if i == j else 2.0) * np.einsum("ik,ik->k", here[:, wanted], own)
             scores[: len(here), users] += product * factor[users]
-            if i != j:
-                scores[local, users] += (tile.T @ here[:, users]) * factor[users]
+            scored = np.flatnonzero(factor)
+            if i != j and len(scored):
+                scores[local, scored] += (tile.T @ here[:, scored]) * factor[scored]
     return ShardScores(scores, quadratic)
 
 
@@ -72,24 +78,28 @@ def combine_tile(shard: Shard, j: int, weights: Float64) -> Float64:
 
 
 def gather_shard(
-    shard: Shard, sets: Sequence[Samples], kernels: Sequence[int], weights: Float64 | None, dtype: Any
+    shard: Shard, sets: Sequence[Samples], kernels: Sequence[Sequence[int]], weights: Float64 | None, dtype: Any
 ) -> list[NDArray[Any]]:
-    """For each ascending sample set W: the rows of W in this block row against W from here on.
+    """For each ascending sample set W and its kernels: the rows of W in this block row against W from here on.
 
     Shape (kernels, rows, columns), or (1, rows, columns) of the combination when weights are given.
     """
     grid, i = shard.grid, shard.i
     rows = grid.span(i)
     shares = [_split(W, rows) for W in sets]
-    depth = 1 if weights is not None else len(kernels)
-    pieces = [np.empty((depth, len(mine), len(later)), dtype) for mine, later in shares]
+    layers: list[dict[int, int]] = [{a: layer for layer, a in enumerate(chosen)} for chosen in kernels]
+    if weights is not None:
+        layers = [{COMBINED: 0} for _ in sets]
+    sizes = [(len(order), len(mine), len(later)) for order, (mine, later) in zip(layers, shares, strict=True)]
+    pieces = [np.empty(size, dtype) for size in sizes]
     for j in range(i, grid.blocks):
         columns = grid.span(j)
-        for number in range(depth):
-            tile = shard.tile(kernels[number], j) if weights is None else combine_tile(shard, j, weights)
-            for piece, (mine, later) in zip(pieces, shares, strict=True):
-                left, right = np.searchsorted(later, (columns.start, columns.stop))
-                cut(tile, mine - rows.start, later[left:right] - columns.start, piece[number, :, left:right])
+        for a in sorted(set().union(*layers)):
+            tile = shard.tile(a, j) if weights is None else combine_tile(shard, j, weights)
+            for piece, order, (mine, later) in zip(pieces, layers, shares, strict=True):
+                if a in order:
+                    left, right = np.searchsorted(later, (columns.start, columns.stop))
+                    cut(tile, mine - rows.start, later[left:right] - columns.start, piece[order[a], :, left:right])
     return pieces
 
 
@@ -108,7 +118,7 @@ def place(blocks: list[NDArray[Any]], sets: Sequence[Samples], rows: slice, piec
 def gather_into(
     shard: Shard,
     sets: Sequence[Samples],
-    kernels: Sequence[int],
+    kernels: Sequence[Sequence[int]],
     weights: Float64 | None,
     blocks: list[NDArray[Any]],
 ) -> None:

@@ -23,6 +23,7 @@ from dmkl.tiling import Grid
 
 Float64 = NDArray[np.float64]
 Samples = NDArray[np.int64]
+Mask = NDArray[np.bool_]
 LARGEST_TILE = 1024
 
 
@@ -127,18 +128,20 @@ class KernelStack:
             backend=self.backend,
         )
 
-    def apply(self, coef: Float64, weights: Float64, *, forms: bool = True) -> Applied:
+    def apply(self, coef: Float64, weights: Float64, *, forms: bool | Mask = True) -> Applied:
         """Scores `sum_a weights[k, a] K_a coef[:, k]` (n, m) and forms `coef[:, k]' K_a coef[:, k]` (m, s).
 
-        `weights` is (m, s), or (s,) for weights that all classes share.
+        `weights` is (m, s), or (s,) for weights that all classes share. `forms` may be a mask (m, s) of those that are
+        wanted; the others come back as 0. A kernel that a class neither weighs nor wants is not read for it.
         """
         coef = np.ascontiguousarray(coef, dtype=np.float64)
         weights = np.asarray(weights, dtype=np.float64)
         self._check_shapes(coef, weights)
         shared = self.runtime.hold(_itself, coef)
-        tasks = ((shard, shared, weights, forms) for shard in self._shards)
+        asked = np.broadcast_to(forms, (coef.shape[1], self.s)) if np.any(forms) else None
+        tasks = ((shard, shared, weights, asked) for shard in self._shards)
         scores = np.zeros(coef.shape)
-        total = np.zeros((coef.shape[1], self.s)) if forms else None
+        total = None if asked is None else np.zeros(asked.shape)
         for i, part in enumerate(self.runtime.map(passes.apply_shard, tasks)):
             scores[self.grid.span(i).start :] += part.scores
             if total is not None:
@@ -150,26 +153,29 @@ class KernelStack:
         self,
         sets: Sequence[Samples],
         *,
-        kernels: Sequence[int] | None = None,
+        kernels: Sequence[Sequence[int]] | None = None,
         weights: Float64 | None = None,
         dtype: Any = None,
     ) -> list[NDArray[Any]]:
         """For each ascending set W of samples, `K[kernels][:, W, W]`, or (|W|, |W|) of the weighted sum; one pass.
 
-        Blocks have the dtype of the stack unless told otherwise. A weighted sum of float32 kernels in float32 is
-        rounded once more, which certificates below about 1e-5 notice.
+        `kernels` holds the kernels of each set, all of them unless given. Blocks have the dtype of the stack unless
+        told otherwise. A weighted sum of float32 kernels in float32 is rounded once more, which certificates below
+        about 1e-5 notice.
         """
         dtype = np.dtype(dtype or self.dtype)
-        kernels = list(range(self.s)) if kernels is None else list(kernels)
-        if weights is None and kernels == list(range(self.s)) and all(len(W) == self.n for W in sets):
+        everything = range(self.s)
+        kernels = [everything for _ in sets] if kernels is None else [list(chosen) for chosen in kernels]
+        complete = all(len(chosen) == self.s and list(chosen) == list(everything) for chosen in kernels)
+        if weights is None and complete and all(len(W) == self.n for W in sets):
             whole = self._whole_array(dtype)
             if whole is not None:
                 self.passes += 1
                 return [whole for _ in sets]
-        depth = 1 if weights is not None else len(kernels)
-        size = sum(depth * len(W) ** 2 for W in sets) * dtype.itemsize
+        depths = [1 if weights is not None else len(chosen) for chosen in kernels]
+        size = sum(depth * len(W) ** 2 for depth, W in zip(depths, sets, strict=True)) * dtype.itemsize
         self.memory.require(size, f"a block of {max(map(len, sets))} samples" if len(sets) == 1 else "the blocks")
-        blocks = [np.empty((depth, len(W), len(W)), dtype) for W in sets]
+        blocks = [np.empty((depth, len(W), len(W)), dtype) for depth, W in zip(depths, sets, strict=True)]
         if self.runtime.remote:
             tasks = ((shard, sets, kernels, weights, dtype) for shard in self._shards)
             for i, pieces in enumerate(self.runtime.map(passes.gather_shard, tasks)):
@@ -213,7 +219,7 @@ class KernelStack:
             return self.combine(weights, dtype=dtype)
         everything = [np.arange(self.n)]
         pieces = [
-            self.runtime.hold(passes.gather_shard, shard, everything, range(self.s), weights, dtype or self.dtype)
+            self.runtime.hold(passes.gather_shard, shard, everything, [range(self.s)], weights, dtype or self.dtype)
             for shard in self._shards
         ]
         spans = [self.grid.span(i) for i in range(self.grid.blocks)]
