@@ -144,6 +144,7 @@ def _train_facts(fit: Fit, stack: KernelStack, seconds: float) -> dict[str, Any]
         "rounds": fit.rounds,
         "passes": fit.passes,
         "svm_calls": fit.svm_calls,
+        "block_steps": fit.block_steps,
         "gap": fit.worst_gap,
         "converged": fit.converged,
         "out_of_time": fit.out_of_time,

@@ -67,7 +67,8 @@ def _certificate(fit: Fit, train: dict[str, Any]) -> str:
     return (
         f"<h2>Certificate</h2><p>{verdict} The proof is a pair of numbers per class, an objective that a real point "
         "reaches and a lower bound from the dual problem, both computed over all training samples.</p>"
-        f"<p>{fit.rounds} rounds, {fit.passes} passes over the kernels, {fit.svm_calls} SVM calls, "
+        f"<p>{fit.rounds} rounds, {fit.passes} passes over the kernels, {fit.svm_calls} SVM calls "
+        f"({fit.block_steps:.1f} for each maximisation over alpha and gamma), "
         f"{train['seconds']:.1f} s, peak memory {train['peak_bytes'] / 1e6:,.0f} MB.</p>"
     )
 

@@ -49,6 +49,11 @@ class Fit:
         return self.coef[:, None] if self.coef.ndim == 1 else self.coef
 
     @property
+    def block_steps(self) -> float:
+        """SVM calls for each joint maximisation over (alpha, gamma): what the VSKL paper counts as BCA steps."""
+        return self.svm_calls / max(self.oracle_calls, 1)
+
+    @property
     def worst_gap(self) -> float:
         return float(np.max(self.gap))
 
