@@ -140,7 +140,7 @@ def _kernel_facts(store: KernelStore, seconds: float) -> dict[str, Any]:
 def _train_facts(fit: Fit, stack: KernelStack, seconds: float) -> dict[str, Any]:
     return {
         "formulation": describe(fit.formulation),
-        "classes": len(np.atleast_1d(fit.gap)),
+        "classes": fit.state.coef.shape[1],
         "rounds": fit.rounds,
         "passes": fit.passes,
         "svm_calls": fit.svm_calls,

@@ -91,7 +91,7 @@ def _weights(model: Model) -> str:
 def _classes(model: Model, fit: Fit, scores: dict[str, Any] | None) -> str:
     names = model.classes[1:] if model.task == "binary" else model.classes
     found = {row["class"]: row["average_precision"] for row in scores["per_class"]} if scores else {}
-    objective, gap = np.atleast_1d(fit.objective), np.atleast_1d(fit.gap)
+    objective, gap = np.broadcast_to(fit.objective, len(names)), np.broadcast_to(fit.gap, len(names))
     rows = [
         (name, objective[k], gap[k], count, found.get(name, "-"))
         for k, (name, count) in enumerate(zip(names, support_per_class(model), strict=True))

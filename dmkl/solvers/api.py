@@ -23,14 +23,14 @@ from dmkl.stack import KernelStack, on_cluster
 
 @dataclass(frozen=True)
 class Fit:
-    """The result. For one-vs-rest with m > 1 classes, `objective`, `dual`, `gap` and `intercept` are (m,)."""
+    """The result. With m > 1 classes `intercept` is (m,), and so are `objective`, `dual` and `gap` unless the classes
+    share one objective."""
 
     formulation: Any
     objective: Any  # primal value, as FORMULATIONS defines it
     dual: Any  # lower bound
     gap: Any  # (objective - dual) / |objective|, certified over all samples
     weights: NDArray[np.float64]  # (s,), or (m, s) when every class has its own
-    coef: NDArray[np.float64]  # beta = alpha * y: (n,) or (n, m)
     intercept: Any
     passes: int
     svm_calls: int
@@ -44,9 +44,15 @@ class Fit:
     state: State  # where the solver ended: what a neighbouring problem starts from
 
     @property
+    def coef(self) -> NDArray[np.float64]:
+        """Coefficients beta = alpha * y: (n,) for one class, else (n, m)."""
+        coef = self.coef_matrix
+        return coef[:, 0] if coef.shape[1] == 1 else coef
+
+    @property
     def coef_matrix(self) -> NDArray[np.float64]:
         """Coefficients (n, m), also for one class."""
-        return self.coef[:, None] if self.coef.ndim == 1 else self.coef
+        return np.asarray(self.state.coef.toarray())
 
     @property
     def block_steps(self) -> float:
@@ -97,15 +103,13 @@ def solve(
     kept = Checkpoint(checkpoint, identify(problem, formulation)) if checkpoint else None
     outcome = run(problem, solver, max_rounds=max_rounds, max_seconds=max_seconds, checkpoint=kept)
     state = outcome.state
-    single = problem.m == 1
     return Fit(
         formulation=formulation,
-        objective=_shaped(state.primal, single),
-        dual=_shaped(state.dual, single),
-        gap=_shaped(state.gap, single),
+        objective=_shaped(state.primal),
+        dual=_shaped(state.dual),
+        gap=_shaped(state.gap),
         weights=state.weights,
-        coef=state.coef[:, 0] if single else state.coef,
-        intercept=_shaped(state.intercept, single),
+        intercept=_shaped(state.intercept),
         passes=state.passes,
         svm_calls=state.svm_calls,
         oracle_calls=state.oracle_calls,
@@ -135,5 +139,5 @@ def identify(problem: Problem, formulation: Any) -> str:
     return digest.hexdigest()
 
 
-def _shaped(values: NDArray[np.float64], single: bool) -> Any:
-    return float(values[0]) if single else values
+def _shaped(values: NDArray[np.float64]) -> Any:
+    return float(values[0]) if len(values) == 1 else values

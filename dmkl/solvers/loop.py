@@ -73,7 +73,7 @@ def run(
 def _stepped(problem: Problem, solver: Solver, state: State) -> State:
     before = problem.stack.passes
     after = solver.step(problem, state)
-    if not np.isfinite(after.coef).all():
+    if not np.isfinite(after.coef.data).all():
         raise SolverError(f"round {state.round + 1} produced coefficients that are not finite")
     return dataclasses.replace(after, round=state.round + 1, passes=state.passes + problem.stack.passes - before)
 

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmkl.errors import ResourceError
+from dmkl.solvers.columns import column, with_columns
 from dmkl.solvers.problem import Problem
 from dmkl.solvers.state import Float64, State
 from dmkl.solvers.working_sets import first_sets, next_set, whole
@@ -134,12 +135,14 @@ class Rounds:
             scores, others = self._pass(problem, coef, own, proof, ~state.active[classes])
             forms += others
         state = _copied(state)
+        better: dict[int, Float64] = {}
         for position, (k, answer) in enumerate(zip(classes, answers, strict=True)):
-            self._judge(
-                problem, state, k, coef[:, position], scores[:, position], answer, own[position], forms[position]
-            )
+            beta, reached = coef[:, position], scores[:, position]
+            if self._judge(problem, state, k, beta, reached, answer, own[position], forms[position]):
+                better[k] = beta
         return replace(
             state,
+            coef=with_columns(state.coef, better),
             svm_calls=state.svm_calls + sum(answer.svm_calls for answer in answers),
             oracle_calls=state.oracle_calls + sum(answer.oracle_calls for answer in answers),
         )
@@ -190,7 +193,8 @@ class Rounds:
             for position, (k, W) in enumerate(zip(classes, sets, strict=True)):
                 y = problem.Y[W, k]
                 block, blocks[position] = blocks[position], None  # a block lives as long as its task
-                yield (Question(block, kernels[position], y, state.coef[W, k] * y, problem.tol, problem.oracle),)
+                warm = column(state.coef, k)[W] * y
+                yield (Question(block, kernels[position], y, warm, problem.tol, problem.oracle),)
 
         return list(problem.runtime.map(self._machine.solve, questions()))
 
@@ -204,22 +208,24 @@ class Rounds:
         answer: Answer,
         weights: Float64,
         forms: Float64,
-    ) -> None:
-        """Bounds of class k over all samples and kernels, the better solution, and its next working set."""
+    ) -> bool:
+        """Bounds of class k over all samples and kernels, its next set; whether the answer is a better one."""
         y = problem.Y[:, k]
         found = self._machine.primal(beta, scores, y, answer)
         first = np.isinf(state.primal[k])
-        if found.primal < state.primal[k]:
-            state.primal[k], state.intercept[k], state.coef[:, k] = found.primal, found.intercept, beta
+        better = found.primal < state.primal[k]
+        if better:
+            state.primal[k], state.intercept[k] = found.primal, found.intercept
             if answer.weights is not None:
                 state.weights[k] = found.scale * weights
         state.dual[k] = max(state.dual[k], self._machine.dual(answer, forms))
         state.working[:, k] = next_set(state.working[:, k], beta != 0, found.margins, drop=bool(first))
         matter = self._machine.matter(weights, forms)
         state.active[k] = matter if first and not whole(problem.n) else state.active[k] | matter
+        return bool(better)
 
 
 def _copied(state: State) -> State:
     """A state whose per-class entries may be filled in; the one before stays as it was."""
-    names = ("weights", "coef", "intercept", "primal", "dual", "working", "active")
+    names = ("weights", "intercept", "primal", "dual", "working", "active")
     return replace(state, **{name: getattr(state, name).copy() for name in names})

@@ -5,17 +5,21 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import io
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import csc_array
 
 from dmkl.errors import StoreError
 from dmkl.files import write_atomically
+from dmkl.solvers.columns import no_columns
 
 Float64 = NDArray[np.float64]
+COUNTERS = ("round", "svm_calls", "oracle_calls", "passes", "room")
+COLUMN_PARTS = ("data", "indices", "indptr")
 DIGEST = 32  # bytes of the checksum in front of a checkpoint
 
 
@@ -24,10 +28,10 @@ class State:
     """What one round hands to the next. `gap` per class is certified over all samples; infinite before the first."""
 
     weights: Float64  # (s,) or (m, s)
-    coef: Float64  # (n, m): beta = alpha * y
+    coef: Any  # csc_array (n, m): beta = alpha * y
     intercept: Float64  # (m,)
-    primal: Float64  # (m,)
-    dual: Float64  # (m,)
+    primal: Float64  # (m,), or (1,) when all classes are one problem
+    dual: Float64
     working: NDArray[np.bool_]  # (n, m): samples in each class's compact problem
     active: NDArray[np.bool_]  # (m, s): and kernels
     round: int = 0
@@ -35,6 +39,7 @@ class State:
     oracle_calls: int = 0
     passes: int = 0
     room: int = 0  # bytes that the blocks of one batch of classes may take
+    own: dict[str, NDArray[Any]] = field(default_factory=dict)  # what only this algorithm keeps
 
     @classmethod
     def first(cls, weights: Float64, working: NDArray[np.bool_], *, room: int = 0) -> State:
@@ -42,7 +47,7 @@ class State:
         n, m = working.shape
         unknown = np.full(m, np.inf)
         active = np.ones((m, weights.shape[-1]), dtype=bool)
-        return cls(weights, np.zeros((n, m)), np.zeros(m), unknown, -unknown, working, active, room=room)
+        return cls(weights, no_columns(n, m), np.zeros(m), unknown, -unknown, working, active, room=room)
 
     @property
     def gap(self) -> Float64:
@@ -54,7 +59,10 @@ class State:
 
 def save_state(path: Path, state: State, identity: str) -> None:
     """Write a checkpoint with its checksum, keeping the one before under `.previous`."""
-    arrays = {field.name: np.asarray(getattr(state, field.name)) for field in dataclasses.fields(State)}
+    plain = [field.name for field in dataclasses.fields(State) if field.name not in ("coef", "own")]
+    arrays = {name: np.asarray(getattr(state, name)) for name in plain}
+    arrays |= {f"coef.{part}": getattr(state.coef, part) for part in COLUMN_PARTS}
+    arrays |= {f"own.{name}": values for name, values in state.own.items()}
     buffer = io.BytesIO()
     np.savez(buffer, allow_pickle=False, identity=np.array(identity), **arrays)
     data = buffer.getvalue()
@@ -76,7 +84,9 @@ def load_state(path: Path, identity: str) -> State | None:
         with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
             if str(arrays["identity"]) != identity:
                 raise StoreError(f"the checkpoint {candidate} belongs to another problem", "use another run directory")
-            values: dict[str, Any] = {field.name: arrays[field.name] for field in dataclasses.fields(State)}
-        counters = {name: int(values[name]) for name in ("round", "svm_calls", "oracle_calls", "passes", "room")}
-        return State(**{**values, **counters})
+            values: dict[str, Any] = {name: arrays[name] for name in arrays if "." not in name and name != "identity"}
+            values |= {name: int(values[name]) for name in COUNTERS}
+            values["own"] = {name.removeprefix("own."): arrays[name] for name in arrays if name.startswith("own.")}
+            parts = tuple(arrays[f"coef.{part}"] for part in COLUMN_PARTS)
+        return State(coef=csc_array(parts, shape=values["working"].shape), **values)
     return None

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from dmkl.errors import ConfigError
 from dmkl.oracles import ORACLES, Prepared, SvmResult, svm_bounds
+from dmkl.solvers.columns import column, with_columns
 from dmkl.solvers.problem import Problem, Solver
 from dmkl.solvers.rounds import Answer, Certified, Question, Rounds, Samples
 from dmkl.solvers.state import Float64, State
@@ -80,20 +81,20 @@ class _Whole:
             average = problem.stack.combine_near(state.weights, dtype=_dtype(problem))
             self._prepared = problem.runtime.hold(_prepare, problem.oracle, average)
         classes = np.flatnonzero(state.gap > problem.tol)
-        coef, intercept = state.coef.copy(), state.intercept.copy()
+        coef, intercept = {}, state.intercept.copy()
         primal, dual = state.primal.copy(), state.dual.copy()
         answers = problem.runtime.map(_solve_whole, self._tasks(problem, state, classes))
         for k, answer in zip(classes, answers, strict=True):
-            coef[:, k] = answer.alpha * problem.Y[:, k]
+            coef[int(k)] = answer.alpha * problem.Y[:, k]
             intercept[k], primal[k], dual[k] = answer.intercept, answer.primal, answer.dual
         calls = state.svm_calls + len(classes)
-        state = replace(state, coef=coef, intercept=intercept, primal=primal, dual=dual)
+        state = replace(state, coef=with_columns(state.coef, coef), intercept=intercept, primal=primal, dual=dual)
         return replace(state, svm_calls=calls, oracle_calls=calls)
 
     def _tasks(self, problem: Problem, state: State, classes: NDArray[np.int64]) -> Iterator[tuple[Any, ...]]:
         for k in classes:
             y = problem.Y[:, k]
-            yield self._formulation, self._prepared, y, state.coef[:, k] * y, problem.tol, problem.oracle
+            yield self._formulation, self._prepared, y, column(state.coef, k) * y, problem.tol, problem.oracle
 
 
 def _prepare(oracle: str, K: NDArray[Any]) -> Prepared:

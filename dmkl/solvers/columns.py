@@ -1,0 +1,42 @@
+"""Coefficients of all classes as sparse columns (n, m): as many as support vectors, not samples times classes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csc_array
+
+Float64 = NDArray[np.float64]
+
+
+def no_columns(n: int, m: int) -> Any:
+    return csc_array((n, m), dtype=np.float64)
+
+
+def column(coef: Any, k: int) -> Float64:
+    """Column k, dense."""
+    result = np.zeros(coef.shape[0])
+    span = slice(coef.indptr[k], coef.indptr[k + 1])
+    result[coef.indices[span]] = coef.data[span]
+    return result
+
+
+def dense(coef: Any, classes: Sequence[int]) -> Float64:
+    """Some columns, dense."""
+    return np.stack([column(coef, k) for k in classes], axis=1)
+
+
+def with_columns(coef: Any, new: Mapping[int, Float64]) -> Any:
+    """The same columns but for the new ones."""
+    n, m = coef.shape
+    rows: list[NDArray[Any]] = []
+    values: list[Float64] = []
+    for k in range(m):
+        span = slice(coef.indptr[k], coef.indptr[k + 1])
+        rows.append(np.flatnonzero(new[k]) if k in new else coef.indices[span])
+        values.append(new[k][rows[k]] if k in new else coef.data[span])
+    starts = np.concatenate([[0], np.cumsum([len(part) for part in rows])])
+    return csc_array((np.concatenate(values), np.concatenate(rows), starts), shape=(n, m))
