@@ -5,12 +5,24 @@ from typing import TYPE_CHECKING, Any
 from dmkl.version import __version__
 
 if TYPE_CHECKING:
-    from dmkl.solvers import L1MKL, VSKL, Fit, LpMKL, UniformMKL, grid, solve, solve_path
+    from dmkl.solvers import L1MKL, VSKL, Fit, LpMKL, SharedMKL, UniformMKL, grid, solve, solve_path
     from dmkl.stack import KernelStack
 
-_SOLVERS = ("Fit", "L1MKL", "LpMKL", "UniformMKL", "VSKL", "grid", "solve", "solve_path")
+_SOLVERS = ("Fit", "L1MKL", "LpMKL", "SharedMKL", "UniformMKL", "VSKL", "grid", "solve", "solve_path")
 
-__all__ = ["L1MKL", "VSKL", "Fit", "KernelStack", "LpMKL", "UniformMKL", "__version__", "grid", "solve", "solve_path"]
+__all__ = [
+    "L1MKL",
+    "VSKL",
+    "Fit",
+    "KernelStack",
+    "LpMKL",
+    "SharedMKL",
+    "UniformMKL",
+    "__version__",
+    "grid",
+    "solve",
+    "solve_path",
+]
 
 _HOMES = {"KernelStack": "dmkl.stack"}
 _HOMES |= dict.fromkeys(_SOLVERS, "dmkl.solvers")

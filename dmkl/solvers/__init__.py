@@ -7,6 +7,7 @@ from dmkl.solvers.api import Fit, solve
 from dmkl.solvers.mkl import L1MKL, VSKL, LpMKL
 from dmkl.solvers.path import grid, solve_path
 from dmkl.solvers.problem import describe
+from dmkl.solvers.shared import SharedMKL
 from dmkl.solvers.uniform import UniformMKL
 
 FORMULATIONS: Registry[type[Any]] = Registry("formulation")
@@ -14,5 +15,18 @@ FORMULATIONS.register("uniform", UniformMKL)
 FORMULATIONS.register("vskl", VSKL)
 FORMULATIONS.register("l1", L1MKL)
 FORMULATIONS.register("lp", LpMKL)
+FORMULATIONS.register("shared", SharedMKL)
 
-__all__ = ["FORMULATIONS", "L1MKL", "VSKL", "Fit", "LpMKL", "UniformMKL", "describe", "grid", "solve", "solve_path"]
+__all__ = [
+    "FORMULATIONS",
+    "L1MKL",
+    "VSKL",
+    "Fit",
+    "LpMKL",
+    "SharedMKL",
+    "UniformMKL",
+    "describe",
+    "grid",
+    "solve",
+    "solve_path",
+]

@@ -16,15 +16,13 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from dmkl.errors import ResourceError
+from dmkl.solvers.blocks import block_room, require_room
 from dmkl.solvers.columns import column, with_columns
 from dmkl.solvers.problem import Problem
 from dmkl.solvers.state import Float64, State
 from dmkl.solvers.working_sets import first_sets, next_set, whole
 
 Samples = NDArray[np.int64]
-BLOCK_SHARE = 0.4  # of the memory limit, less process and held tiles, that a batch of compact blocks may take
-PROCESS_BYTES = 250_000_000  # what Python and its libraries take
 GROWTH_ROOM = 4  # how many times its first size a block is expected to reach
 
 
@@ -102,20 +100,13 @@ class Rounds:
 
     def init(self, problem: Problem) -> State:
         working = first_sets(problem.Y, problem.seed)
-        state = State.first(self._machine.first_weights(problem), working, room=self._room(problem))
+        state = State.first(self._machine.first_weights(problem), working, room=block_room(problem))
         start = problem.start
         if start is None:
             return state
         if whole(problem.n):
             return replace(state, coef=start.coef)
         return replace(state, working=start.working, active=self._machine.covered(start.active), coef=start.coef)
-
-    def _room(self, problem: Problem) -> int:
-        """Bytes a batch's blocks may take. From the limit, not from what is free at the moment, and part of the state:
-        batches, and so the last bits of every sum, are the same in a run that was killed and in one that was not."""
-        memory = problem.stack.memory
-        planned = memory.limit - PROCESS_BYTES - problem.stack.held_bytes
-        return int(BLOCK_SHARE * (planned if planned > 0 else memory.left))
 
     def step(self, problem: Problem, state: State) -> State:
         classes = self._batch(problem, state)
@@ -170,12 +161,7 @@ class Rounds:
         used = 0
         for k in unfinished:
             needed = self._machine.layers(state.active[k]) * self._itemsize * int(sizes[k]) ** 2
-            if needed > room:
-                raise ResourceError(
-                    f"class {k} needs a block of {sizes[k]} samples ({needed / 1e6:,.0f} MB), more than the "
-                    f"{room / 1e6:,.0f} MB there are for it",
-                    "raise --memory",
-                )
+            require_room(k, int(sizes[k]), needed, room)
             grown = needed * (1 if state.primal[k] < np.inf else GROWTH_ROOM)
             if batch and used + grown > room:
                 break

@@ -42,10 +42,10 @@ class State:
     own: dict[str, NDArray[Any]] = field(default_factory=dict)  # what only this algorithm keeps
 
     @classmethod
-    def first(cls, weights: Float64, working: NDArray[np.bool_], *, room: int = 0) -> State:
-        """The state before the first round: nothing learnt, no bound known, every kernel in."""
+    def first(cls, weights: Float64, working: NDArray[np.bool_], *, room: int = 0, bounds: int = 0) -> State:
+        """Before the first round: nothing learnt, every kernel in, no bound known (one a class unless told)."""
         n, m = working.shape
-        unknown = np.full(m, np.inf)
+        unknown = np.full(bounds or m, np.inf)
         active = np.ones((m, weights.shape[-1]), dtype=bool)
         return cls(weights, no_columns(n, m), np.zeros(m), unknown, -unknown, working, active, room=room)
 

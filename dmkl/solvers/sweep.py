@@ -35,3 +35,17 @@ def quadratic_forms(K: NDArray[Any], beta: Float64) -> Float64:
     support = np.flatnonzero(beta)
     parts = (layer[support[:, None], support].astype(np.float64) for layer in K)
     return np.maximum([beta[support] @ part @ beta[support] for part in parts], 0.0)
+
+
+@jit()
+def combine(K: NDArray[Any], weights: Float64, combined: Float64) -> None:
+    """combined = sum_a weights[a] K[a] in float64; layers without weight are not read."""
+    s, n = K.shape[0], K.shape[1]
+    for i in range(n):
+        for j in range(n):
+            combined[i, j] = 0.0
+        for a in range(s):
+            weight = weights[a]
+            if weight != 0.0:
+                for j in range(n):
+                    combined[i, j] += weight * np.float64(K[a, i, j])

@@ -1,0 +1,95 @@
+"""Compact blocks of classes that are solved again and again: gathered together, kept while there is room."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dmkl.errors import ResourceError
+from dmkl.solvers.problem import Problem
+from dmkl.solvers.state import State
+
+Mask = NDArray[np.bool_]
+
+BLOCK_SHARE = 0.4  # of the memory limit, less process and held tiles, that compact blocks may take
+PROCESS_BYTES = 250_000_000  # what Python and its libraries take
+
+
+def block_room(problem: Problem) -> int:
+    """Bytes that compact blocks may take. From the limit, not from what is free at the moment: batches, and so the last
+    bits of every sum, are the same in a run that was killed and in one that was not."""
+    memory = problem.stack.memory
+    planned = memory.limit - PROCESS_BYTES - problem.stack.held_bytes
+    return int(BLOCK_SHARE * (planned if planned > 0 else memory.left))
+
+
+def require_room(k: int, samples: int, needed: int, room: int) -> None:
+    if needed > room:
+        raise ResourceError(
+            f"class {k} needs a block of {samples} samples ({needed / 1e6:,.0f} MB), more than the "
+            f"{room / 1e6:,.0f} MB there are for it",
+            "raise --memory",
+        )
+
+
+class Blocks:
+    """Blocks of all kernels over the working sets of a state, least recently used ones leaving first."""
+
+    def __init__(self, problem: Problem, state: State) -> None:
+        self._problem, self._room = problem, state.room
+        self._sets = [np.flatnonzero(column) for column in state.working.T]
+        self._kept: dict[int, Any] = {}  # in the order of last use
+        self._sizes: dict[int, int] = {}  # of the kept ones, in bytes
+        self._used = 0
+
+    def follow(self, working: Mask) -> None:
+        """Use these working sets; blocks of sets that changed are forgotten."""
+        for k, members in enumerate(working.T):
+            if not np.array_equal(W := np.flatnonzero(members), self._sets[k]):
+                self._sets[k] = W
+                if self._kept.pop(k, None) is not None:
+                    self._used -= self._sizes.pop(k)
+
+    def samples(self, k: int) -> NDArray[np.int64]:
+        """The working set of class k."""
+        return self._sets[k]
+
+    def batches(self, classes: Sequence[int]) -> Iterator[tuple[list[int], list[Any]]]:
+        """The classes, kept ones first, as many at a time as fit, with their blocks."""
+        waiting = [k for k in classes if k in self._kept] + [k for k in classes if k not in self._kept]
+        while waiting:
+            batch: list[int] = []
+            needed = 0
+            for k in waiting:
+                require_room(k, len(self._sets[k]), self._bytes(k), self._room)
+                needed += self._bytes(k)
+                if batch and needed > self._room:
+                    break
+                batch.append(k)
+            waiting = waiting[len(batch) :]
+            self._gather(batch)
+            yield batch, [self._kept[k] for k in batch]
+
+    def _gather(self, batch: list[int]) -> None:
+        """Have the blocks of these classes, and of others only what else fits."""
+        for k in batch:
+            if k in self._kept:
+                self._kept[k] = self._kept.pop(k)  # now the last to leave
+        missing = [k for k in batch if k not in self._kept]
+        if not missing:
+            return
+        self._sizes.update((k, self._bytes(k)) for k in missing)
+        self._used += sum(self._sizes[k] for k in missing)
+        for k in [k for k in self._kept if k not in set(batch)]:
+            if self._used <= self._room:
+                break
+            del self._kept[k]
+            self._used -= self._sizes.pop(k)
+        found = self._problem.stack.block([self._sets[k] for k in missing])
+        self._kept.update(zip(missing, found, strict=True))
+
+    def _bytes(self, k: int) -> int:
+        return int(self._problem.stack.s * self._problem.stack.dtype.itemsize * len(self._sets[k]) ** 2)

@@ -1,0 +1,148 @@
+"""The SVMs of many classes at one common combination of kernels: on compact blocks, then judged over all samples."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.linalg
+
+from dmkl.oracles import ORACLES, least_hinge
+from dmkl.solvers.blocks import Blocks
+from dmkl.solvers.columns import column, dense, with_columns
+from dmkl.solvers.problem import Problem
+from dmkl.solvers.state import Float64, State
+from dmkl.solvers.sweep import combine, quadratic_forms
+from dmkl.solvers.working_sets import next_set
+
+FREE = 1e-8  # alpha is free when it is further than this share of C from its bounds
+RIDGE = 1e-10  # of the mean diagonal, for free samples that repeat each other
+SCORED = 256  # classes whose scores are computed at once: n times this many values
+
+
+@dataclass(frozen=True)
+class Question:
+    """One class at given weights of the kernels, self-contained, to be solved anywhere."""
+
+    block: Any  # (s, |W|, |W|)
+    y: Float64
+    C: float
+    intercept: bool
+    weights: Float64
+    warm: Float64
+    tol: float
+    oracle: str
+    curved: bool  # whether the curvature is wanted
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What H(p) = max_alpha sum(alpha) - 1/2 sum_a p_a D_a is at these weights, and how it changes with them."""
+
+    alpha: Float64
+    total: float  # sum(alpha): total - 1/2 p . forms is a lower bound of H(p) for every p
+    forms: Float64  # D_a
+    primal: float  # over the block
+    curvature: Float64 | None  # second derivatives of H
+
+
+def solve_class(question: Question) -> Answer:
+    """The SVM on the combined block."""
+    block, y, C = question.block, question.y, question.C
+    combined = np.empty(block.shape[1:])
+    combine(block, question.weights, combined)
+    oracle = ORACLES[question.oracle]
+    svm = oracle(combined, y, C, intercept=question.intercept, alpha=question.warm, tol=question.tol)
+    forms = quadratic_forms(block, svm.alpha * y)
+    curvature = _curvature(question, combined, svm.alpha) if question.curved else None
+    return Answer(svm.alpha, float(svm.alpha.sum()), forms, svm.primal, curvature)
+
+
+def _curvature(question: Question, combined: Float64, alpha: Float64) -> Float64:
+    """G K_FF^-1 G' over the free samples F, G_a = (K_a beta)_F, within sum(beta) = 0 where there is an intercept."""
+    s, C = len(question.block), question.C
+    free = np.flatnonzero((alpha > FREE * C) & (alpha < (1 - FREE) * C))
+    if len(free) <= question.intercept:
+        return np.zeros((s, s))
+    support = np.flatnonzero(alpha)
+    beta = alpha[support] * question.y[support]
+    G = np.array([layer[free[:, None], support].astype(np.float64) @ beta for layer in question.block])
+    matrix = combined[free[:, None], free]
+    matrix[np.diag_indices(len(free))] += RIDGE * matrix.diagonal().mean()
+    solved = scipy.linalg.solve(matrix, np.column_stack([G.T, np.ones(len(free))]), assume_a="pos", check_finite=False)
+    result = G @ solved[:, :s]
+    if question.intercept:
+        along = G @ solved[:, s]
+        result -= np.outer(along, along) / solved[:, s].sum()
+    return np.asarray(0.5 * (result + result.T))
+
+
+@dataclass(frozen=True)
+class Judged:
+    """Some classes over all samples: primal values, the part of them that is loss, intercepts."""
+
+    primal: Float64
+    loss: Float64
+    intercept: Float64
+
+
+class Classes:
+    """All classes of a problem with one C: solved on blocks, alpha kept warm."""
+
+    def __init__(self, problem: Problem, blocks: Blocks, state: State, C: float, intercept: bool) -> None:
+        self._problem, self._blocks, self._C, self._intercept = problem, blocks, C, intercept
+        self.working = state.working.copy()
+        self.alpha: dict[int, Float64] = {}  # over the working sets, of what was solved since the state
+        self.coef = state.coef
+        self.svm_calls = 0
+
+    def solve(self, classes: Sequence[int], weights: Float64, tol: float, *, curved: bool) -> list[Answer]:
+        """The SVMs of these classes at these weights, one task each."""
+        found: dict[int, Answer] = {}
+        for batch, blocks in self._blocks.batches(classes):
+            answers = self._problem.runtime.map(solve_class, self._tasks(batch, blocks, weights, tol, curved))
+            found.update(zip(batch, answers, strict=True))
+        self.alpha |= {k: answer.alpha for k, answer in found.items()}
+        self.svm_calls += len(classes)
+        return [found[k] for k in classes]
+
+    def _tasks(
+        self, batch: list[int], blocks: list[Any], weights: Float64, tol: float, curved: bool
+    ) -> Iterator[tuple[Question]]:
+        for k in batch:
+            W = self._blocks.samples(k)
+            y, block = self._problem.Y[W, k], blocks.pop(0)
+            warm = self.alpha[k] if k in self.alpha else column(self.coef, k)[W] * y
+            yield (Question(block, y, self._C, self._intercept, weights, warm, tol, self._problem.oracle, curved),)
+
+    def keep(self, alpha: dict[int, Float64]) -> None:
+        """Make these, over the working sets at hand, the coefficients."""
+        new = {}
+        for k, values in alpha.items():
+            W = self._blocks.samples(k)
+            new[k] = np.zeros(self._problem.n)
+            new[k][W] = values * self._problem.Y[W, k]
+        self.coef = with_columns(self.coef, new)
+        self.alpha = {}
+
+    def judge(self, classes: Sequence[int], weights: Float64, forms: Float64) -> Judged:
+        """What these classes' coefficients reach over all samples; violators enter the working sets."""
+        loss, intercept = np.empty((2, len(classes)))
+        for start in range(0, len(classes), SCORED):
+            some = list(classes[start : start + SCORED])
+            beta = dense(self.coef, some)
+            scores = self._problem.stack.apply(beta, weights, forms=False).scores
+            for position, k in enumerate(some):
+                at, y = start + position, self._problem.Y[:, k]
+                loss[at], intercept[at] = self._loss(scores[:, position], y)
+                margins = y * (scores[:, position] + intercept[at])
+                self.working[:, k] = next_set(self.working[:, k], beta[:, position] != 0, margins, drop=False)
+        self._blocks.follow(self.working)
+        return Judged(0.5 * forms @ weights + loss, loss, intercept)
+
+    def _loss(self, scores: Float64, y: Float64) -> tuple[float, float]:
+        if self._intercept:
+            return least_hinge(scores, y, self._C)
+        return self._C * float(np.maximum(1.0 - y * scores, 0.0).sum()), 0.0

@@ -1,0 +1,207 @@
+"""The worst class's objective, min_p max_k H_k(p): classes are sampled, the hard ones found, and the rest only checked.
+
+A first walk by stochastic approximation (`sampling.py`) tells roughly where p is and which classes are hard. A bundle
+method over the hard classes alone closes the gap. Then every class is judged once at these weights; one that turns out
+to be above the bound becomes a hard class, and the next round goes on. `method = "sa-paper"` is the walk alone, twice
+as long each round, its averages certified.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dmkl.registry import Registry
+from dmkl.solvers.blocks import Blocks, block_room
+from dmkl.solvers.cuts import Cuts
+from dmkl.solvers.problem import Problem
+from dmkl.solvers.sampling import Known, Walk, estimate, smoothed
+from dmkl.solvers.shared_classes import Answer, Classes
+from dmkl.solvers.shared_sum import (
+    ENOUGH,
+    HALF,
+    INNER_STEPS,
+    LOOSE,
+    PROXIMITY,
+    STIFFER,
+    SVM_LEAST,
+    SVM_SHARE,
+    inner_gap,
+)
+from dmkl.solvers.state import Float64, State
+from dmkl.solvers.working_sets import first_sets
+
+WALK = 4.0  # SVM calls of the first walk, as a multiple of the root of the number of classes
+WALK_TOL = 0.01  # of its SVMs
+NEARLY = 0.02  # classes this close to the hardest are solved along with it
+CHECKS = 8  # times that classes above the bound are solved again in one round
+CHECK_SHARE = 0.2  # of the tolerance, for their SVMs
+
+
+@dataclass
+class _Course:
+    """What changes in the course of a round."""
+
+    classes: Classes
+    cuts: Cuts
+    walk: Walk
+    forms: Float64  # (m, s), of each class's coefficients
+    hard: NDArray[np.bool_]  # (m,)
+    weights: Float64
+    lower: float
+
+    def solve(self, some: NDArray[Any], weights: Float64, tol: float, *, curved: bool = False) -> list[Answer]:
+        """These classes' SVMs at these weights, their cuts kept."""
+        answers = self.classes.solve([int(k) for k in some], weights, tol, curved=curved)
+        forms = np.array([answer.forms for answer in answers])
+        self.cuts = self.cuts.plus(np.array([answer.total for answer in answers]), forms, np.asarray(some))
+        self.forms[some] = forms
+        return answers
+
+    def lowest(self, centre: Float64, curvature: Float64) -> tuple[Float64, float, Float64]:
+        """Where the model is least, its value there, and each class's share in holding it up."""
+        found = self.cuts.lowest(centre, curvature)
+        self.lower = max(self.lower, found.bound)
+        shares = np.bincount(self.cuts.owner, found.multipliers, len(self.hard)).astype(np.float64, copy=False)
+        self.cuts = self.cuts.pruned(found.multipliers)
+        return found.weights, found.value, shares
+
+
+class SharedMax:
+    """One step is a round: walk, bundle over the hard classes, check of all classes."""
+
+    def __init__(self, C: float, intercept: bool, delta: float, eta: float, batch: int, method: str) -> None:
+        self._C, self._intercept = C, intercept
+        self._delta, self._eta, self._batch = delta, eta, batch
+        self._plain = METHODS[method]
+        self._blocks: Blocks | None = None  # made again after a restart
+
+    def init(self, problem: Problem) -> State:
+        s, m = problem.stack.s, problem.m
+        working = first_sets(problem.Y, problem.seed)
+        state = State.first(np.full(s, 1.0 / s), working, room=block_room(problem), bounds=1)
+        own = {"forms": np.zeros((m, s)), "hard": np.zeros(m, dtype=bool), "centre": state.weights}
+        return replace(state, own={**own, **Cuts.none(s).arrays(), **Walk.start(s, m).arrays()})
+
+    def step(self, problem: Problem, state: State) -> State:
+        blocks = self._blocks = self._blocks or Blocks(problem, state)
+        classes = Classes(problem, blocks, state, self._C, self._intercept)
+        own = state.own
+        course = _Course(
+            classes, Cuts.of(own), Walk.of(own), own["forms"].copy(), own["hard"].copy(), own["centre"], state.dual[0]
+        )
+        if self._plain or state.round == 0:
+            self._walk(problem, state, course)
+        if not self._plain:
+            self._bundle(problem, state, course)
+        return self._check(problem, state, course)
+
+    def _walk(self, problem: Problem, state: State, course: _Course) -> None:
+        """Stochastic approximation for a while; its averages are where the weights are, what it met is hard."""
+        m, walk = problem.m, course.walk
+        rng = np.random.default_rng([problem.seed, state.round])
+        calls = WALK * np.sqrt(m) * 2.0**state.round
+        for _ in range(int(np.ceil(calls / self._batch))):
+            gamma, weights = walk.gamma, walk.weights
+            chances = smoothed(gamma, self._delta)
+            known = self._known(course, weights)
+            sampled = rng.choice(m, self._batch, p=chances)
+            met, which = np.unique(sampled, return_inverse=True)
+            answers = course.solve(met, weights, WALK_TOL)
+            values = np.array([answer.total - 0.5 * float(weights @ answer.forms) for answer in answers])
+            forms = course.forms[met]
+            by_weight, by_class = estimate(sampled, values[which], forms[which], gamma, chances, known)
+            walk.move(by_weight, by_class, self._eta)
+            course.hard[met] = True
+        course.weights = walk.average[0]
+
+    def _known(self, course: _Course, weights: Float64) -> Known:
+        """Each class's highest cut here; those never met are taken for the mean of the others."""
+        m, s = course.forms.shape
+        values = course.cuts.at(weights, m)
+        met = np.isfinite(values)
+        if self._plain or not met.any():
+            return Known(np.zeros(m), np.zeros((m, s)))
+        forms = np.where(met[:, None], course.forms, course.forms[met].mean(axis=0))
+        return Known(np.where(met, values, values[met].mean()), forms)
+
+    def _bundle(self, problem: Problem, state: State, course: _Course) -> None:
+        """Close the gap over the hard classes, on their blocks."""
+        wanted, m, s = inner_gap(problem, state), problem.m, problem.stack.s
+        gap, stiffness, reached, promised = LOOSE, 1.0, np.inf, -np.inf
+        weights = best = course.weights
+        alpha: dict[int, Float64] = {}
+        forms: dict[int, Float64] = {}
+        curvatures: dict[int, Float64] = {}
+        centred = np.zeros((s, s))
+        size = max(float(course.cuts.at(weights, m).max()), 1e-300)
+        shares = course.lowest(weights, PROXIMITY * gap * size * np.eye(s))[2]
+        for _ in range(INNER_STEPS):
+            values = np.where(course.hard, course.cuts.at(weights, m), -np.inf)
+            near = np.flatnonzero((values >= (1 - max(NEARLY, gap)) * values.max()) | (shares > 0.01))
+            answers = course.solve(near, weights, max(SVM_SHARE * gap, SVM_LEAST * wanted), curved=True)
+            primal = max(answer.primal for answer in answers)
+            curvatures |= {int(k): a.curvature for k, a in zip(near, answers, strict=True) if a.curvature is not None}
+            short = primal > reached - ENOUGH * (reached - promised) if np.isfinite(reached) else False
+            stiffness = stiffness * STIFFER if short else 1.0
+            if primal < reached:
+                reached, best = primal, weights
+                alpha |= {int(k): a.alpha for k, a in zip(near, answers, strict=True)}
+                forms |= {int(k): a.forms for k, a in zip(near, answers, strict=True)}
+                centred = sum((shares[k] * c for k, c in curvatures.items()), np.zeros((s, s)))
+            proximity = PROXIMITY * gap * abs(reached) * np.eye(s)
+            weights, promised, shares = course.lowest(best, stiffness * (centred + proximity))
+            gap = (reached - course.lower) / max(abs(reached), 1e-12)
+            if gap <= wanted:
+                break
+        course.weights = best
+        course.classes.alpha |= alpha
+        for k, values in forms.items():
+            course.forms[k] = values
+
+    def _check(self, problem: Problem, state: State, course: _Course) -> State:
+        """Judge every class at the weights found; solve again those that the bound does not cover."""
+        weights, tol, m = course.weights, problem.tol, problem.m
+        primal, intercept = np.full(m, np.inf), np.zeros(m)
+        stale = np.flatnonzero(course.forms.any(axis=1))
+        for _ in range(CHECKS):
+            course.classes.keep(course.classes.alpha)
+            judged = course.classes.judge([int(k) for k in stale], weights, course.forms[stale])
+            primal[stale], intercept[stale] = judged.primal, judged.intercept
+            above = primal * (1 - tol) > course.lower
+            gaps = _gaps(primal, course.cuts.at(weights, m))
+            stale = np.flatnonzero(above & (gaps > HALF * tol) if above.any() else gaps > tol)
+            if not len(stale):
+                break
+            course.solve(stale, weights, CHECK_SHARE * tol)
+        course.hard |= above
+        own = {**course.cuts.arrays(), **course.walk.arrays(), "hard": course.hard, "centre": weights}
+        worst, calls = float(primal.max()), course.classes.svm_calls
+        after = replace(
+            state,
+            working=course.classes.working,
+            dual=np.array([course.lower]),
+            svm_calls=state.svm_calls + calls,
+            oracle_calls=state.oracle_calls + calls,
+            own={**own, "forms": state.own["forms"]},
+        )
+        if worst >= state.primal[0]:
+            return after
+        found = {"coef": course.classes.coef, "intercept": intercept, "primal": np.array([worst])}
+        return replace(after, weights=weights, own={**own, "forms": course.forms}, **found)
+
+
+def _gaps(primal: Float64, lower: Float64) -> Float64:
+    """Each class's own relative gap; infinite where nothing is known."""
+    gaps = np.full(len(primal), np.inf)
+    known = np.isfinite(primal)
+    gaps[known] = (primal[known] - lower[known]) / np.maximum(np.abs(primal[known]), 1e-12)
+    return gaps
+
+
+METHODS: Registry[bool] = Registry("method")  # whether it is the paper's walk and nothing else
+METHODS.register("sa", False)
+METHODS.register("sa-paper", True)

@@ -1,0 +1,153 @@
+"""The sum of all classes' objectives: a bundle method with curvature, or mirror descent, over the kernel weights."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from dmkl.registry import Registry
+from dmkl.solvers.blocks import Blocks, block_room
+from dmkl.solvers.cuts import Cuts
+from dmkl.solvers.problem import Problem
+from dmkl.solvers.shared_classes import Classes
+from dmkl.solvers.state import Float64, State
+from dmkl.solvers.working_sets import first_sets, whole
+
+INNER_STEPS = 25  # combinations of kernels tried in one round at most
+HALF = 0.5  # the inner gap as a share of the tolerance, so that the samples outside have some left
+EARLY = 0.1  # and of the certified gap so far: first rounds are loose
+FIRST = 0.05  # the first round's inner gap
+SVM_SHARE = 0.1  # of the gap so far, the tolerance of an SVM
+SVM_LEAST = 0.1  # and of the inner gap wanted
+ENOUGH = 0.1  # of the fall that the model promised: less is no step
+STIFFER = 4.0  # the curvature after a step that fell short
+PROXIMITY = 0.1  # of the gap, added to the curvature: cuts alone jump
+LOOSE = 0.1  # the gap that the first SVMs go by
+GROW, CUT = 1.15, 0.5  # of mirror descent's eta, after a fall and after a rise
+
+
+def inner_gap(problem: Problem, state: State) -> float:
+    """How far a round's inner problem is solved: no further than the round before was certified."""
+    certified = float(state.gap[0])
+    loose = EARLY * certified if np.isfinite(certified) else FIRST
+    return HALF * problem.tol if whole(problem.n) else max(HALF * problem.tol, loose)
+
+
+@dataclass(frozen=True)
+class _Tried:
+    """One combination with everything that was found there."""
+
+    weights: Float64
+    alpha: dict[int, Float64]
+    forms: Float64  # (m, s)
+    primal: float  # over the blocks
+    curvature: Float64
+
+    @property
+    def penalty(self) -> float:
+        """1/2 (sum_a sqrt(sum_k ||w_ka||^2))^2: what the best weights for these functions would give."""
+        return 0.5 * float(self.weights @ np.sqrt(self.forms.sum(axis=0))) ** 2
+
+
+class SharedSum:
+    """One step is a round: combinations tried on compact blocks until their gap is small, then one pass."""
+
+    def __init__(self, C: float, intercept: bool, rule: str) -> None:
+        self._C, self._intercept, self._rule = C, intercept, rule
+        self._blocks: Blocks | None = None  # made again after a restart
+
+    def init(self, problem: Problem) -> State:
+        s = problem.stack.s
+        working = first_sets(problem.Y, problem.seed)
+        state = State.first(np.full(s, 1.0 / s), working, room=block_room(problem), bounds=1)
+        return replace(state, own={**Cuts.none(s).arrays(), "centre": state.weights})
+
+    def step(self, problem: Problem, state: State) -> State:
+        blocks = self._blocks = self._blocks or Blocks(problem, state)
+        classes = Classes(problem, blocks, state, self._C, self._intercept)
+        best, cuts, lower, tried = self._inner(problem, state, classes)
+        classes.keep(best.alpha)
+        judged = classes.judge(range(problem.m), best.weights, best.forms)
+        primal = best.penalty + float(judged.loss.sum())
+        after = replace(
+            state,
+            working=classes.working,
+            dual=np.array([max(lower, state.dual[0])]),
+            svm_calls=state.svm_calls + classes.svm_calls,
+            oracle_calls=state.oracle_calls + tried,
+            own={**cuts.arrays(), "centre": best.weights},
+        )
+        if primal >= state.primal[0]:
+            return after
+        found = {"coef": classes.coef, "intercept": judged.intercept, "primal": np.array([primal])}
+        return replace(after, weights=best.weights, **found)
+
+    def _inner(self, problem: Problem, state: State, classes: Classes) -> tuple[_Tried, Cuts, float, int]:
+        """The best combination on the blocks, the cuts, a lower bound, and how many combinations were tried."""
+        wanted = inner_gap(problem, state)
+        cuts, lower, gap = Cuts.of(state.own), -np.inf, LOOSE
+        rule = RULES[self._rule]()
+        best, weights = None, state.own["centre"]
+        number = 0
+        while number < INNER_STEPS:
+            number += 1
+            tol = max(SVM_SHARE * gap, SVM_LEAST * wanted)
+            tried, cut = self._try(problem, classes, weights, tol)
+            cuts = cuts.plus(*cut)
+            if best is None or tried.primal < best.primal:
+                best = tried
+            weights, bound, cuts = rule.next(best, tried, cuts, gap)
+            lower = max(lower, bound)
+            gap = (best.primal - lower) / max(abs(best.primal), 1e-12)
+            if gap <= wanted:
+                break
+        assert best is not None
+        return best, cuts, lower, number
+
+    def _try(self, problem: Problem, classes: Classes, weights: Float64, tol: float) -> tuple[_Tried, Any]:
+        """All SVMs at these weights, and the cut they give."""
+        answers = classes.solve(range(problem.m), weights, tol, curved=self._rule == "bundle")
+        forms = np.array([answer.forms for answer in answers])
+        loss = sum(answer.primal for answer in answers) - 0.5 * float((forms @ weights).sum())
+        curvature = sum((a.curvature for a in answers if a.curvature is not None), np.zeros((len(weights),) * 2))
+        tried = _Tried(weights, dict(classes.alpha), forms, 0.0, curvature)
+        tried = replace(tried, primal=tried.penalty + loss)
+        total = np.array([sum(answer.total for answer in answers)])
+        return tried, (total, forms.sum(axis=0)[None], np.array([-1]))
+
+
+class _Bundle:
+    """The least point of all cuts plus the curvature at the best combination; stiffer after a step that fell short."""
+
+    def __init__(self) -> None:
+        self._stiffness, self._promised, self._best = 1.0, np.inf, np.inf
+
+    def next(self, best: _Tried, tried: _Tried, cuts: Cuts, gap: float) -> tuple[Float64, float, Cuts]:
+        short = tried.primal > self._best - ENOUGH * (self._best - self._promised)
+        self._stiffness = self._stiffness * STIFFER if short else 1.0
+        curvature = best.curvature + PROXIMITY * gap * abs(best.primal) * np.eye(len(best.weights))
+        found = cuts.lowest(best.weights, self._stiffness * curvature)
+        self._promised, self._best = found.value, best.primal
+        return found.weights, found.bound, cuts.pruned(found.multipliers)
+
+
+class _Mirror:
+    """p_a moves by exp(eta (D_a / max D - 1)); eta grows while the objective falls. The reference."""
+
+    def __init__(self) -> None:
+        self._eta, self._last = 1.0, np.inf
+
+    def next(self, best: _Tried, tried: _Tried, cuts: Cuts, gap: float) -> tuple[Float64, float, Cuts]:
+        self._eta *= CUT if tried.primal > self._last else GROW
+        self._last = tried.primal
+        forms = tried.forms.sum(axis=0)
+        weights = tried.weights * np.exp(self._eta * (forms / max(forms.max(), 1e-300) - 1.0))
+        newest = np.arange(len(cuts.total)) == len(cuts.total) - 1
+        return weights / weights.sum(), cuts.bound(newest.astype(np.float64)), cuts
+
+
+RULES: Registry[Any] = Registry("method")
+RULES.register("bundle", _Bundle)
+RULES.register("mirror", _Mirror)
