@@ -132,7 +132,7 @@ def test_every_backend_gives_the_same_model(store: KernelStore, client: Any) -> 
 @pytest.fixture
 def compact(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sets so small, and room for a whole matrix so little, that working sets have to be used."""
-    monkeypatch.setattr("dmkl.solvers.uniform.WHOLE_SHARE", 0.0)
+    monkeypatch.setattr("dmkl.solvers.fixed_weights.WHOLE_SHARE", 0.0)
     monkeypatch.setattr(working_sets, "SMALL", 20)
     monkeypatch.setattr(working_sets, "START", 10)
     monkeypatch.setattr(working_sets, "LEAST_GROWTH", 20)

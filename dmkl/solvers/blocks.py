@@ -35,6 +35,20 @@ def require_room(k: int, samples: int, needed: int, room: int) -> None:
         )
 
 
+def in_batches(classes: Sequence[int], sizes: Sequence[int], room: int) -> Iterator[list[int]]:
+    """The classes in order, as many at a time as fit, at least one."""
+    batch: list[int] = []
+    used = 0
+    for k, size in zip(classes, sizes, strict=True):
+        if batch and used + size > room:
+            yield batch
+            batch, used = [], 0
+        batch.append(k)
+        used += size
+    if batch:
+        yield batch
+
+
 class Blocks:
     """Blocks of all kernels over the working sets of a state, least recently used ones leaving first."""
 
@@ -59,17 +73,10 @@ class Blocks:
 
     def batches(self, classes: Sequence[int]) -> Iterator[tuple[list[int], list[Any]]]:
         """The classes, kept ones first, as many at a time as fit, with their blocks."""
-        waiting = [k for k in classes if k in self._kept] + [k for k in classes if k not in self._kept]
-        while waiting:
-            batch: list[int] = []
-            needed = 0
-            for k in waiting:
-                require_room(k, len(self._sets[k]), self._bytes(k), self._room)
-                needed += self._bytes(k)
-                if batch and needed > self._room:
-                    break
-                batch.append(k)
-            waiting = waiting[len(batch) :]
+        kept_first = [k for k in classes if k in self._kept] + [k for k in classes if k not in self._kept]
+        for k in kept_first:
+            require_room(k, len(self._sets[k]), self._bytes(k), self._room)
+        for batch in in_batches(kept_first, [self._bytes(k) for k in kept_first], self._room):
             self._gather(batch)
             yield batch, [self._kept[k] for k in batch]
 

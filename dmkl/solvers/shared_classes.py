@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import scipy.linalg
 
 from dmkl.oracles import ORACLES, least_hinge
-from dmkl.solvers.blocks import Blocks
+from dmkl.solvers.blocks import Blocks, in_batches
 from dmkl.solvers.columns import column, dense, with_columns
+from dmkl.solvers.fixed_weights import FixedWeights
 from dmkl.solvers.problem import Problem
 from dmkl.solvers.state import Float64, State
 from dmkl.solvers.sweep import combine, quadratic_forms
-from dmkl.solvers.working_sets import next_set
+from dmkl.solvers.working_sets import next_set, settled_set
 
 FREE = 1e-8  # alpha is free when it is further than this share of C from its bounds
 RIDGE = 1e-10  # of the mean diagonal, for free samples that repeat each other
@@ -96,6 +97,7 @@ class Classes:
         self.working = state.working.copy()
         self.alpha: dict[int, Float64] = {}  # over the working sets, of what was solved since the state
         self.coef = state.coef
+        self._room = state.room
         self.svm_calls = 0
 
     def solve(self, classes: Sequence[int], weights: Float64, tol: float, *, curved: bool) -> list[Answer]:
@@ -127,9 +129,21 @@ class Classes:
         self.coef = with_columns(self.coef, new)
         self.alpha = {}
 
-    def judge(self, classes: Sequence[int], weights: Float64, forms: Float64) -> Judged:
-        """What these classes' coefficients reach over all samples; violators enter the working sets."""
-        loss, intercept = np.empty((2, len(classes)))
+    def settle(self, classes: Sequence[int], weights: Float64, tol: float) -> State:
+        """Solve these classes over all samples at these weights; the state of that problem has their bounds."""
+        some = list(classes)
+        part = replace(self._problem, Y=np.ascontiguousarray(self._problem.Y[:, some]), tol=tol, start=None)
+        machine = FixedWeights(self._C, self._intercept)
+        first = machine.solver(part, weights).init(part)
+        warm = with_columns(first.coef, {at: column(self.coef, k) for at, k in enumerate(some)})
+        state = machine.solve(replace(part, start=replace(first, coef=warm)), weights)
+        self.coef = with_columns(self.coef, {k: column(state.coef, at) for at, k in enumerate(some)})
+        self.svm_calls += state.svm_calls
+        return state
+
+    def judge(self, classes: Sequence[int], weights: Float64, *, settled: bool = False) -> Judged:
+        """What these classes' coefficients reach over all samples; the working sets follow."""
+        primal, loss, intercept = np.empty((3, len(classes)))
         for start in range(0, len(classes), SCORED):
             some = list(classes[start : start + SCORED])
             beta = dense(self.coef, some)
@@ -137,10 +151,26 @@ class Classes:
             for position, k in enumerate(some):
                 at, y = start + position, self._problem.Y[:, k]
                 loss[at], intercept[at] = self._loss(scores[:, position], y)
-                margins = y * (scores[:, position] + intercept[at])
-                self.working[:, k] = next_set(self.working[:, k], beta[:, position] != 0, margins, drop=False)
+                primal[at] = 0.5 * float(beta[:, position] @ scores[:, position]) + loss[at]
+                margins, support = y * (scores[:, position] + intercept[at]), beta[:, position] != 0
+                here = self.working[:, k]
+                self.working[:, k] = (
+                    settled_set(support, margins) if settled else next_set(here, support, margins, drop=False)
+                )
         self._blocks.follow(self.working)
-        return Judged(0.5 * forms @ weights + loss, loss, intercept)
+        return Judged(primal, loss, intercept)
+
+    def forms(self, classes: Sequence[int]) -> Float64:
+        """The forms of these classes' coefficients, from blocks of their support samples."""
+        columns = {k: column(self.coef, k) for k in classes}
+        supports = {k: np.flatnonzero(columns[k]) for k in classes}
+        stack, found = self._problem.stack, []
+        sizes = [stack.s * stack.dtype.itemsize * len(supports[k]) ** 2 for k in classes]
+        for batch in in_batches(classes, sizes, self._room):
+            blocks = stack.block([supports[k] for k in batch])
+            tasks = ((blocks.pop(0), columns[k][supports[k]]) for k in batch)
+            found += list(self._problem.runtime.map(quadratic_forms, tasks))
+        return np.array(found)
 
     def _loss(self, scores: Float64, y: Float64) -> tuple[float, float]:
         if self._intercept:

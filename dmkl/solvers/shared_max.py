@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from dmkl.registry import Registry
 from dmkl.solvers.blocks import Blocks, block_room
+from dmkl.solvers.columns import column
 from dmkl.solvers.cuts import Cuts
 from dmkl.solvers.problem import Problem
 from dmkl.solvers.sampling import Known, Walk, estimate, smoothed
@@ -36,9 +37,8 @@ from dmkl.solvers.working_sets import first_sets
 
 WALK = 4.0  # SVM calls of the first walk, as a multiple of the root of the number of classes
 WALK_TOL = 0.01  # of its SVMs
-NEARLY = 0.02  # classes this close to the hardest are solved along with it
-CHECKS = 8  # times that classes above the bound are solved again in one round
-CHECK_SHARE = 0.2  # of the tolerance, for their SVMs
+NEARLY = 0.005  # classes this close to the hardest, or within this share of the gap, are solved along with it
+NEAR_SHARE = 0.3
 
 
 @dataclass
@@ -60,6 +60,13 @@ class _Course:
         self.cuts = self.cuts.plus(np.array([answer.total for answer in answers]), forms, np.asarray(some))
         self.forms[some] = forms
         return answers
+
+    def cut(self, some: NDArray[np.int64]) -> None:
+        """Cuts of these classes' coefficients."""
+        forms = self.classes.forms(some.tolist())
+        total = [np.abs(column(self.classes.coef, int(k))).sum() for k in some]
+        self.cuts = self.cuts.plus(np.array(total), forms, some)
+        self.forms[some] = forms
 
     def lowest(self, centre: Float64, curvature: Float64) -> tuple[Float64, float, Float64]:
         """Where the model is least, its value there, and each class's share in holding it up."""
@@ -117,6 +124,8 @@ class SharedMax:
             walk.move(by_weight, by_class, self._eta)
             course.hard[met] = True
         course.weights = walk.average[0]
+        if self._plain:
+            course.lowest(course.weights, np.zeros((problem.stack.s,) * 2))
 
     def _known(self, course: _Course, weights: Float64) -> Known:
         """Each class's highest cut here; those never met are taken for the mean of the others."""
@@ -141,7 +150,7 @@ class SharedMax:
         shares = course.lowest(weights, PROXIMITY * gap * size * np.eye(s))[2]
         for _ in range(INNER_STEPS):
             values = np.where(course.hard, course.cuts.at(weights, m), -np.inf)
-            near = np.flatnonzero((values >= (1 - max(NEARLY, gap)) * values.max()) | (shares > 0.01))
+            near = np.flatnonzero((values >= (1 - max(NEARLY, NEAR_SHARE * gap)) * values.max()) | (shares > 0.01))
             answers = course.solve(near, weights, max(SVM_SHARE * gap, SVM_LEAST * wanted), curved=True)
             primal = max(answer.primal for answer in answers)
             curvatures |= {int(k): a.curvature for k, a in zip(near, answers, strict=True) if a.curvature is not None}
@@ -165,18 +174,27 @@ class SharedMax:
     def _check(self, problem: Problem, state: State, course: _Course) -> State:
         """Judge every class at the weights found; solve again those that the bound does not cover."""
         weights, tol, m = course.weights, problem.tol, problem.m
-        primal, intercept = np.full(m, np.inf), np.zeros(m)
-        stale = np.flatnonzero(course.forms.any(axis=1))
-        for _ in range(CHECKS):
-            course.classes.keep(course.classes.alpha)
-            judged = course.classes.judge([int(k) for k in stale], weights, course.forms[stale])
-            primal[stale], intercept[stale] = judged.primal, judged.intercept
-            above = primal * (1 - tol) > course.lower
-            gaps = _gaps(primal, course.cuts.at(weights, m))
-            stale = np.flatnonzero(above & (gaps > HALF * tol) if above.any() else gaps > tol)
-            if not len(stale):
-                break
-            course.solve(stale, weights, CHECK_SHARE * tol)
+        classes = course.classes
+        classes.keep(classes.alpha)
+        known = np.flatnonzero(np.diff(classes.coef.indptr))
+        primal, intercept, lower = np.full(m, np.inf), np.zeros(m), course.cuts.at(weights, m)
+        judged = classes.judge(known.tolist(), weights)
+        primal[known], intercept[known] = judged.primal, judged.intercept
+
+        def settle(stale: NDArray[np.int64]) -> None:
+            if len(stale):
+                found = classes.settle(stale.tolist(), weights, HALF * tol)
+                primal[stale], intercept[stale] = found.primal, found.intercept
+                lower[stale] = np.maximum(lower[stale], found.dual)
+                course.cut(stale)
+
+        above = primal * (1 - tol) > course.lower
+        settle(np.flatnonzero(above & (_gaps(primal, lower) > HALF * tol)))
+        above = primal * (1 - tol) > course.lower
+        if above.any():
+            classes.judge(np.flatnonzero(above & ~course.hard).tolist(), weights, settled=True)
+        else:  # the model is there: no class shall be worse trained than asked
+            settle(np.flatnonzero(_gaps(primal, lower) > tol))
         course.hard |= above
         own = {**course.cuts.arrays(), **course.walk.arrays(), "hard": course.hard, "centre": weights}
         worst, calls = float(primal.max()), course.classes.svm_calls

@@ -67,9 +67,12 @@ class SharedSum:
     def step(self, problem: Problem, state: State) -> State:
         blocks = self._blocks = self._blocks or Blocks(problem, state)
         classes = Classes(problem, blocks, state, self._C, self._intercept)
+        if state.round == 0 and not whole(problem.n):  # sets that know the classes beat random ones
+            classes.settle(range(problem.m), state.weights, max(FIRST, problem.tol))
+            classes.judge(range(problem.m), state.weights, settled=True)
         best, cuts, lower, tried = self._inner(problem, state, classes)
         classes.keep(best.alpha)
-        judged = classes.judge(range(problem.m), best.weights, best.forms)
+        judged = classes.judge(range(problem.m), best.weights)
         primal = best.penalty + float(judged.loss.sum())
         after = replace(
             state,

@@ -2,30 +2,18 @@
 
     min  1/2 ||w||^2 + C sum_i [1 - y_i (<w, phi(x_i)> + b)]+      with the kernel  1/s sum_a K_a
 
-The baseline every learnt combination has to beat. When the average matrix fits in memory, one pass makes it and every
-class is solved on all samples. When it does not, working-set rounds solve compact blocks of it.
+The baseline every learnt combination has to beat.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dmkl.errors import ConfigError
-from dmkl.oracles import ORACLES, Prepared, SvmResult, svm_bounds
-from dmkl.solvers.columns import column, with_columns
+from dmkl.solvers.fixed_weights import FixedWeights
 from dmkl.solvers.problem import Problem, Solver
-from dmkl.solvers.rounds import Answer, Certified, Question, Rounds, Samples
-from dmkl.solvers.state import Float64, State
-
-WHOLE_SHARE = 0.6  # of the memory left that the average matrix may take
-PIECES = 1.5  # bytes in flight while a matrix is put together, as a multiple of its own
-FLOAT32_TOL = 1e-4  # below it, averages of float32 kernels are kept in float64
-INNER = 0.25  # a compact problem's tolerance as a share of the whole one's
 
 
 @dataclass(frozen=True)
@@ -40,106 +28,9 @@ class UniformMKL:
 
     def solver(self, problem: Problem) -> Solver:
         problem.stack.require_semidefinite("UniformMKL")
-        if _whole_fits(problem):
-            return _Whole(self)
-        return Rounds(_Compact(self), _dtype(problem))
+        return FixedWeights(self.C, self.intercept).solver(problem, np.full(problem.stack.s, 1.0 / problem.stack.s))
 
 
 def check_C(C: float) -> None:
     if not (C > 0 and np.isfinite(C)):
         raise ConfigError(f"C should be positive and finite, not {C}")
-
-
-def _dtype(problem: Problem) -> np.dtype[Any]:
-    """What averages are kept in: rounding them once more must stay far below the tolerance."""
-    return problem.stack.dtype if problem.tol >= FLOAT32_TOL else np.dtype(np.float64)
-
-
-def _whole_fits(problem: Problem) -> bool:
-    runtime, memory = problem.runtime, problem.stack.memory
-    room = runtime.memory / runtime.workers if runtime.remote else memory.left
-    return PIECES * problem.n**2 * _dtype(problem).itemsize <= WHOLE_SHARE * room
-
-
-def _average(problem: Problem) -> Float64:
-    return np.full(problem.stack.s, 1.0 / problem.stack.s)
-
-
-class _Whole:
-    """Every class on all samples of the average matrix, made once and held where the tasks run."""
-
-    def __init__(self, formulation: UniformMKL) -> None:
-        self._formulation = formulation
-        self._prepared: Any = None
-
-    def init(self, problem: Problem) -> State:
-        state = State.first(_average(problem), np.ones(problem.Y.shape, dtype=bool))
-        return state if problem.start is None else replace(state, coef=problem.start.coef)
-
-    def step(self, problem: Problem, state: State) -> State:
-        if self._prepared is None:
-            average = problem.stack.combine_near(state.weights, dtype=_dtype(problem))
-            self._prepared = problem.runtime.hold(_prepare, problem.oracle, average)
-        classes = np.flatnonzero(state.gap > problem.tol)
-        coef, intercept = {}, state.intercept.copy()
-        primal, dual = state.primal.copy(), state.dual.copy()
-        answers = problem.runtime.map(_solve_whole, self._tasks(problem, state, classes))
-        for k, answer in zip(classes, answers, strict=True):
-            coef[int(k)] = answer.alpha * problem.Y[:, k]
-            intercept[k], primal[k], dual[k] = answer.intercept, answer.primal, answer.dual
-        calls = state.svm_calls + len(classes)
-        state = replace(state, coef=with_columns(state.coef, coef), intercept=intercept, primal=primal, dual=dual)
-        return replace(state, svm_calls=calls, oracle_calls=calls)
-
-    def _tasks(self, problem: Problem, state: State, classes: NDArray[np.int64]) -> Iterator[tuple[Any, ...]]:
-        for k in classes:
-            y = problem.Y[:, k]
-            yield self._formulation, self._prepared, y, column(state.coef, k) * y, problem.tol, problem.oracle
-
-
-def _prepare(oracle: str, K: NDArray[Any]) -> Prepared:
-    """The matrix as the oracle wants it, made once for all classes."""
-    return ORACLES[oracle].prepare(K)
-
-
-def _solve_whole(
-    formulation: UniformMKL, kernel: Prepared, y: Float64, warm: Float64, tol: float, oracle: str
-) -> SvmResult:
-    intercept = formulation.intercept
-    return ORACLES[oracle](kernel, y, formulation.C, intercept=intercept, alpha=warm, tol=tol)
-
-
-@dataclass(frozen=True)
-class _Compact:
-    """The machine of working-set rounds: one combined matrix a block."""
-
-    formulation: UniformMKL
-
-    def first_weights(self, problem: Problem) -> Float64:
-        return _average(problem)
-
-    def layers(self, active: NDArray[np.bool_]) -> int:
-        return 1
-
-    def gather(self, problem: Problem, state: State, sets: list[Samples], kernels: list[Samples]) -> list[NDArray[Any]]:
-        return problem.stack.block(sets, weights=state.weights, dtype=_dtype(problem))
-
-    def solve(self, question: Question) -> Answer:
-        free, warm, tol = self.formulation.intercept, question.warm, INNER * question.tol
-        oracle = ORACLES[question.oracle]
-        answer = oracle(question.block, question.y, self.formulation.C, intercept=free, alpha=warm, tol=tol)
-        return Answer(answer.alpha, answer.dual, svm_calls=1, oracle_calls=1)
-
-    def primal(self, beta: Float64, scores: Float64, y: Float64, answer: Answer) -> Certified:
-        C, free = self.formulation.C, self.formulation.intercept
-        primal, _, intercept = svm_bounds(beta, scores, y, C, 1.0, free)
-        return Certified(primal, intercept, y * (scores + intercept))
-
-    def dual(self, answer: Answer, forms: Float64) -> float:
-        return answer.dual
-
-    def matter(self, weights: Float64, forms: Float64) -> NDArray[np.bool_]:
-        return np.ones(len(weights), dtype=bool)
-
-    def covered(self, active: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        return np.ones_like(active)

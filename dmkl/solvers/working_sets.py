@@ -37,6 +37,11 @@ def first_sets(Y: Float64, seed: int) -> Mask:
     return masks
 
 
+def settled_set(support: Mask, margins: Float64) -> Mask:
+    """The set of a class whose margins are known to be nearly right."""
+    return np.asarray(support | (margins < NEAR)) if not whole(len(margins)) else np.ones(len(margins), dtype=bool)
+
+
 def next_set(working: Mask, support: Mask, margins: Float64, *, drop: bool) -> Mask:
     """One class's set with the samples that violate most added; with `drop`, without those far from the margin."""
     room = max(LEAST_GROWTH, int(GROWTH * working.sum()))

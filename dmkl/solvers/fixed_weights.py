@@ -1,0 +1,143 @@
+"""SVMs of all classes at given kernel weights, one-vs-rest.
+
+When the weighted sum fits in memory as one matrix, one pass makes it and every class is solved on all samples. When it
+does not, working-set rounds solve compact blocks of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dmkl.oracles import ORACLES, Prepared, SvmResult, svm_bounds
+from dmkl.solvers.columns import column, with_columns
+from dmkl.solvers.problem import Problem, Solver
+from dmkl.solvers.rounds import Answer, Certified, Question, Rounds, Samples
+from dmkl.solvers.state import Float64, State
+
+WHOLE_SHARE = 0.6  # of the memory left that the average matrix may take
+PIECES = 1.5  # bytes in flight while a matrix is put together, as a multiple of its own
+FLOAT32_TOL = 1e-4  # below it, averages of float32 kernels are kept in float64
+INNER = 0.25  # a compact problem's tolerance as a share of the whole one's
+
+
+MAX_ROUNDS = 30
+
+
+@dataclass(frozen=True)
+class FixedWeights:
+    """What is the same for every class; `intercept` adds a free bias."""
+
+    C: float
+    intercept: bool
+
+    def solver(self, problem: Problem, weights: Float64) -> Solver:
+        """For weights (s,) that all classes share."""
+        if _whole_fits(problem):
+            return _Whole(self, weights)
+        return Rounds(_Compact(self, weights), _dtype(problem))
+
+    def solve(self, problem: Problem, weights: Float64) -> State:
+        """Until every class's gap is closed, or rounds bring nothing more."""
+        solver = self.solver(problem, weights)
+        state = solver.init(problem)
+        for _ in range(MAX_ROUNDS):
+            if (state.gap <= problem.tol).all():
+                break
+            state = solver.step(problem, state)
+        return state
+
+
+def _dtype(problem: Problem) -> np.dtype[Any]:
+    """What averages are kept in: rounding them once more must stay far below the tolerance."""
+    return problem.stack.dtype if problem.tol >= FLOAT32_TOL else np.dtype(np.float64)
+
+
+def _whole_fits(problem: Problem) -> bool:
+    runtime, memory = problem.runtime, problem.stack.memory
+    room = runtime.memory / runtime.workers if runtime.remote else memory.left
+    return PIECES * problem.n**2 * _dtype(problem).itemsize <= WHOLE_SHARE * room
+
+
+class _Whole:
+    """Every class on all samples of the average matrix, made once and held where the tasks run."""
+
+    def __init__(self, machine: FixedWeights, weights: Float64) -> None:
+        self._machine, self._weights = machine, weights
+        self._prepared: Any = None
+
+    def init(self, problem: Problem) -> State:
+        state = State.first(self._weights, np.ones(problem.Y.shape, dtype=bool))
+        return state if problem.start is None else replace(state, coef=problem.start.coef)
+
+    def step(self, problem: Problem, state: State) -> State:
+        if self._prepared is None:
+            average = problem.stack.combine_near(state.weights, dtype=_dtype(problem))
+            self._prepared = problem.runtime.hold(_prepare, problem.oracle, average)
+        classes = np.flatnonzero(state.gap > problem.tol)
+        coef, intercept = {}, state.intercept.copy()
+        primal, dual = state.primal.copy(), state.dual.copy()
+        answers = problem.runtime.map(_solve_whole, self._tasks(problem, state, classes))
+        for k, answer in zip(classes, answers, strict=True):
+            coef[int(k)] = answer.alpha * problem.Y[:, k]
+            intercept[k], primal[k], dual[k] = answer.intercept, answer.primal, answer.dual
+        calls = state.svm_calls + len(classes)
+        state = replace(state, coef=with_columns(state.coef, coef), intercept=intercept, primal=primal, dual=dual)
+        return replace(state, svm_calls=calls, oracle_calls=calls)
+
+    def _tasks(self, problem: Problem, state: State, classes: NDArray[np.int64]) -> Iterator[tuple[Any, ...]]:
+        for k in classes:
+            y = problem.Y[:, k]
+            yield self._machine, self._prepared, y, column(state.coef, k) * y, problem.tol, problem.oracle
+
+
+def _prepare(oracle: str, K: NDArray[Any]) -> Prepared:
+    """The matrix as the oracle wants it, made once for all classes."""
+    return ORACLES[oracle].prepare(K)
+
+
+def _solve_whole(
+    machine: FixedWeights, kernel: Prepared, y: Float64, warm: Float64, tol: float, oracle: str
+) -> SvmResult:
+    return ORACLES[oracle](kernel, y, machine.C, intercept=machine.intercept, alpha=warm, tol=tol)
+
+
+@dataclass(frozen=True)
+class _Compact:
+    """The machine of working-set rounds: one combined matrix a block."""
+
+    machine: FixedWeights
+    weights: Float64
+
+    def first_weights(self, problem: Problem) -> Float64:
+        return self.weights
+
+    def layers(self, active: NDArray[np.bool_]) -> int:
+        return 1
+
+    def gather(self, problem: Problem, state: State, sets: list[Samples], kernels: list[Samples]) -> list[NDArray[Any]]:
+        return problem.stack.block(sets, weights=state.weights, dtype=_dtype(problem))
+
+    def solve(self, question: Question) -> Answer:
+        free, warm, tol = self.machine.intercept, question.warm, INNER * question.tol
+        oracle = ORACLES[question.oracle]
+        answer = oracle(question.block, question.y, self.machine.C, intercept=free, alpha=warm, tol=tol)
+        return Answer(answer.alpha, answer.dual, svm_calls=1, oracle_calls=1)
+
+    def primal(self, beta: Float64, scores: Float64, y: Float64, answer: Answer) -> Certified:
+        C, free = self.machine.C, self.machine.intercept
+        primal, _, intercept = svm_bounds(beta, scores, y, C, 1.0, free)
+        return Certified(primal, intercept, y * (scores + intercept))
+
+    def dual(self, answer: Answer, forms: Float64) -> float:
+        return answer.dual
+
+    def matter(self, weights: Float64, forms: Float64) -> NDArray[np.bool_]:
+        return np.ones(len(weights), dtype=bool)
+
+    def covered(self, active: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        return np.ones_like(active)
