@@ -14,10 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmkl.oracles import ORACLES, Prepared, SvmResult, svm_bounds
-from dmkl.solvers.columns import column, with_columns
+from dmkl.solvers.columns import column, dense, with_columns
 from dmkl.solvers.problem import Problem, Solver
 from dmkl.solvers.rounds import Answer, Certified, Question, Rounds, Samples
 from dmkl.solvers.state import Float64, State
+from dmkl.solvers.working_sets import settled_set, whole
 
 WHOLE_SHARE = 0.6  # of the memory left that the average matrix may take
 PIECES = 1.5  # bytes in flight while a matrix is put together, as a multiple of its own
@@ -26,6 +27,10 @@ INNER = 0.25  # a compact problem's tolerance as a share of the whole one's
 
 
 MAX_ROUNDS = 30
+ROUGH = 0.05  # tolerance of an outline
+SCORED = 256  # classes whose scores are computed at once: n times this many values
+
+Mask = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -50,6 +55,25 @@ class FixedWeights:
                 break
             state = solver.step(problem, state)
         return state
+
+
+def outlined(problem: Problem, state: State, weights: Float64, C: float, *, intercept: bool = True) -> State:
+    """The first state with every class roughly solved at fixed weights, and the samples that matter there as its set.
+
+    Left alone where the weighted sum does not fit as one matrix: then this would take as many passes as the real thing.
+    """
+    if whole(problem.n) or not _whole_fits(problem):
+        return state
+    rough = FixedWeights(C, intercept).solve(replace(problem, tol=ROUGH, start=None), weights)
+    working = np.zeros(problem.Y.shape, dtype=bool)
+    for start in range(0, problem.m, SCORED):
+        some = range(start, min(start + SCORED, problem.m))
+        beta = dense(rough.coef, some)
+        scores = problem.stack.apply(beta, weights, forms=False).scores
+        for k in some:
+            margins = problem.Y[:, k] * (scores[:, k - start] + rough.intercept[k])
+            working[:, k] = settled_set(beta[:, k - start] != 0, margins)
+    return replace(state, coef=rough.coef, working=working, svm_calls=rough.svm_calls, oracle_calls=rough.svm_calls)
 
 
 def _dtype(problem: Problem) -> np.dtype[Any]:
@@ -115,6 +139,9 @@ class _Compact:
 
     def first_weights(self, problem: Problem) -> Float64:
         return self.weights
+
+    def outlined(self, problem: Problem, state: State) -> State:
+        return state
 
     def layers(self, active: NDArray[np.bool_]) -> int:
         return 1

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
+from scipy.linalg.blas import dsyrk
 
 from dmkl.norms import MixedNorm
 from dmkl.oracles import least_hinge
@@ -41,6 +42,7 @@ class Interior:
     primal: float
     dual: float
     proof: Float64  # the beta that proves `dual`
+    proof_forms: Float64
     steps: int
     svm_calls: int = 0
     oracle_calls: int = 0
@@ -75,7 +77,7 @@ def solve_interior(K: NDArray[Any], y: Float64, C: float, norm: MixedNorm, tol: 
     machine = _Machine(K, y, C, norm)
     point = machine.start()
     nothing = np.zeros(len(y))
-    best = Interior(norm.uniform(), nothing, np.inf, -np.inf, nothing, 0)
+    best = Interior(norm.uniform(), nothing, np.inf, -np.inf, nothing, np.zeros(len(K)), 0)
     idle = 0
     for number in range(1, MAX_STEPS + 1):
         machine.read(point)
@@ -84,7 +86,7 @@ def solve_interior(K: NDArray[Any], y: Float64, C: float, norm: MixedNorm, tol: 
         if primal < best.primal:
             best = replace(best, weights=machine.weights, beta=point.beta, primal=primal)
         if dual > best.dual:
-            best = replace(best, dual=dual, proof=point.beta)
+            best = replace(best, dual=dual, proof=point.beta, proof_forms=machine.forms)
         if best.primal - best.dual <= tol * abs(best.primal):
             break
         solved = np.isfinite(best.dual) and machine.residual(point) <= OPTIMAL * tol * abs(best.dual)
@@ -201,24 +203,45 @@ class _System:
         self._ratio = machine.forms / radii
         self._by_beta = machine.products / radii[:, None]  # gradients of the constraints
         self._by_radius = -0.5 * (self._ratio / radii + 1.0)
-        barrier = point.mu / point.slack
         self._box = point.lower / (point.beta - machine.lo) + point.upper / (machine.hi - point.beta)
-        matrix = np.empty((n + norm.count, n + norm.count), order="F")
-        matrix[:n, :n] = machine.combined
-        matrix[:n, :n] += (self._by_beta.T * barrier) @ self._by_beta
-        matrix[np.arange(n), np.arange(n)] += self._box
-        cross = machine.products * (-point.mu / radii**2)[:, None]
-        cross += self._by_beta * (barrier * self._by_radius)[:, None]
-        for j in range(norm.count):
-            matrix[n + j, :n] = cross[g == j].sum(axis=0)
-        matrix[:n, n:] = matrix[n:, :n].T
-        matrix[n:, n:] = norm.curvature(point.radii)
-        corner = norm.total(point.mu * self._ratio / radii**2 + barrier * self._by_radius**2)
-        matrix[np.arange(n, n + norm.count), np.arange(n, n + norm.count)] += corner
-        self._factor = _factored(matrix)
-        ones = np.zeros(len(matrix))
+        self._factor = self._factored()
+        ones = np.zeros(n + norm.count)
         ones[:n] = 1.0
         self._ones, self._toward = ones, self._solved(ones)
+
+    def _matrix(self) -> Float64:
+        """The lower triangle of the equations in (beta, N)."""
+        machine, point, n = self._machine, self._point, self._n
+        norm, g = machine.norm, machine.g
+        radii = point.radii[g]
+        matrix = np.empty((n + norm.count, n + norm.count), order="F")
+        matrix[:n, :n] = machine.combined.T  # symmetric, and this way round it is a plain copy
+        matrix[np.arange(n), np.arange(n)] += self._box
+        cross = machine.products * (-point.mu / radii**2)[:, None]
+        for j in range(norm.count):
+            matrix[n + j, :n] = cross[g == j].sum(axis=0)
+        matrix[n:, n:] = norm.curvature(point.radii)
+        ends = np.arange(n, n + norm.count)
+        matrix[ends, ends] += norm.total(point.mu * self._ratio / radii**2)
+        gradients = np.zeros((len(g), n + norm.count))  # of the kernels' constraints, in (beta, N)
+        gradients[:, :n] = self._by_beta
+        gradients[np.arange(len(g)), n + g] = self._by_radius
+        gradients *= np.sqrt(point.mu / point.slack)[:, None]
+        return np.asarray(dsyrk(1.0, gradients.T, beta=1.0, c=matrix, lower=1, overwrite_c=1))
+
+    def _factored(self) -> Any:
+        """Cholesky; a matrix that rounding made indefinite is pushed back by as little as helps."""
+        push = 0.0
+        while True:
+            matrix = self._matrix()
+            diagonal = matrix.diagonal().copy()
+            matrix[np.diag_indices(len(matrix))] = diagonal * (1.0 + push) + push * diagonal.mean()
+            try:
+                return scipy.linalg.cho_factor(matrix, lower=True, overwrite_a=True, check_finite=False)
+            except np.linalg.LinAlgError:
+                if push > 1e-2:
+                    raise
+                push = max(100.0 * push, 1e-14)
 
     def direction(self, kernels: Float64, lower: Float64, upper: Float64) -> _Point:
         """The step that takes the three sets of products, to first order, down by these amounts."""
@@ -258,17 +281,3 @@ def _power_law_residual(slope: Float64, wanted: Float64) -> Float64:
     """
     ratio = np.maximum(slope / np.maximum(wanted, 1e-300), 1.0)
     return np.where(ratio > 1.0, slope * np.log(ratio), slope - wanted)
-
-
-def _factored(matrix: Float64) -> Any:
-    """Cholesky; a matrix that rounding made indefinite is pushed back by as little as helps."""
-    diagonal = matrix.diagonal().copy()
-    push = 1e-14
-    while True:
-        try:
-            return scipy.linalg.cho_factor(matrix, check_finite=False)
-        except np.linalg.LinAlgError:
-            if push > 1e-2:
-                raise
-            matrix[np.diag_indices(len(matrix))] = diagonal * (1.0 + push) + push * diagonal.mean()
-            push *= 100.0

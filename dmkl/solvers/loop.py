@@ -47,7 +47,7 @@ def run(
     """Step until every class's certified relative gap is at most the tolerance, or rounds or time are used up."""
     started = time.perf_counter()
     state = load_state(checkpoint.path, checkpoint.identity) if checkpoint else None
-    state = state if state is not None else solver.init(problem)
+    state = state if state is not None else _first(problem, solver)
     outcome = Outcome(state, converged=False)
     best, idle = np.inf, 0
     while (outcome.state.gap > problem.tol).any():
@@ -68,6 +68,12 @@ def run(
         best, idle = min(best, total), 0 if moved else idle + 1
     outcome.converged = True
     return outcome
+
+
+def _first(problem: Problem, solver: Solver) -> State:
+    before = problem.stack.passes
+    state = solver.init(problem)
+    return dataclasses.replace(state, passes=problem.stack.passes - before)
 
 
 def _stepped(problem: Problem, solver: Solver, state: State) -> State:

@@ -38,6 +38,7 @@ class Mirror:
     beta: Float64
     dual: float
     proof: Float64
+    proof_forms: Float64
     gap: float
     svm_calls: int
     oracle_calls: int
@@ -55,7 +56,7 @@ class _Descent:
         self.primal, self.dual = np.inf, -np.inf
         self.value = np.inf  # primal value of the last point
         self.best = norm.uniform(), np.zeros(len(y))
-        self.proof = np.zeros(len(y))
+        self.proof, self.proof_forms = np.zeros(len(y)), np.zeros(len(K))
         self.svm_calls = 0
 
     @property
@@ -74,12 +75,14 @@ class _Descent:
         self.value = penalty + least_hinge(svm.scores, self._y, self._C)[0]
         dual = float(svm.alpha.sum()) - self._norm.conjugate(self.forms)
         if dual > self.dual:
-            self.dual, self.proof = dual, beta
+            self.dual, self.proof, self.proof_forms = dual, beta, self.forms
         if self.value < self.primal:
             self.primal, self.best = self.value, (weights, beta)
 
     def result(self, oracle_calls: int) -> Mirror:
-        return Mirror(*self.best, self.dual, self.proof, self.gap, self.svm_calls, oracle_calls)
+        weights, beta = self.best
+        calls = self.svm_calls, oracle_calls
+        return Mirror(weights, beta, self.dual, self.proof, self.proof_forms, self.gap, *calls)
 
 
 def solve_mirror(

@@ -20,6 +20,7 @@ from dmkl.errors import ConfigError
 from dmkl.norms import MixedNorm
 from dmkl.oracles import ORACLES, least_hinge
 from dmkl.registry import Registry
+from dmkl.solvers.fixed_weights import outlined
 from dmkl.solvers.interior import solve_interior
 from dmkl.solvers.mirror import solve_mirror
 from dmkl.solvers.problem import Problem, Solver
@@ -31,7 +32,6 @@ from dmkl.solvers.uniform import check_C
 HALF = 0.5  # what a compact problem may take of the tolerance, so that the samples outside have some left
 CANDIDATE = 0.8  # kernels whose quadratic form reaches this share of their group's largest stay in the block
 NEGLIGIBLE = 0.01  # weights below this times the tolerance times the largest are zero: passes skip those kernels
-ATTEMPTS = 3  # to meet it; more than one is needed where the norm has kinks (q = inf)
 TIGHTEN = 0.02  # a method's tolerance from one attempt to the next
 EXACT = 0.02  # and that of the SVM at its weights: slacks count C times in the primal value
 
@@ -109,6 +109,9 @@ class Found(Protocol):
     def proof(self) -> Float64: ...
 
     @property
+    def proof_forms(self) -> Float64: ...
+
+    @property
     def svm_calls(self) -> int: ...
 
     @property
@@ -117,10 +120,11 @@ class Found(Protocol):
 
 @dataclass(frozen=True)
 class Method:
-    """How a block is solved, and to which share of the whole tolerance."""
+    """How a block is solved, to which share of the whole tolerance, and how often it may be asked for more."""
 
     solve: Callable[[Any, Float64, float, MixedNorm, float, str], Found]
     share: float
+    attempts: int = 1
 
 
 def _interior(K: Any, y: Float64, C: float, norm: MixedNorm, tol: float, oracle: str) -> Found:
@@ -136,7 +140,10 @@ def _mirror_paper(K: Any, y: Float64, C: float, norm: MixedNorm, tol: float, ora
 
 
 METHODS: Registry[Method] = Registry("method")
-METHODS.register("interior", Method(_interior, share=0.02))  # its weights, not its own bounds, are what is used
+# its weights count, not its own bounds; where the norm has kinks (q = inf) nearly right weights may not be enough
+METHODS.register(
+    "interior", Method(_interior, share=0.1, attempts=3)
+)  # its weights, not its own bounds, are what is used
 METHODS.register("mirror", Method(_mirror, share=0.4))
 METHODS.register("mirror-paper", Method(_mirror_paper, share=0.4))
 
@@ -152,6 +159,9 @@ class _MixedNormMachine:
     def first_weights(self, problem: Problem) -> Float64:
         return np.tile(self.norm.uniform(), (problem.m, 1))
 
+    def outlined(self, problem: Problem, state: State) -> State:
+        return outlined(problem, state, self.norm.uniform(), self.C)
+
     def layers(self, active: NDArray[np.bool_]) -> int:
         return int(active.sum())
 
@@ -162,7 +172,7 @@ class _MixedNormMachine:
         """Weights by the method, then the SVM at them; more exactly where the block's own certificate asks for it."""
         method = METHODS[self.method]
         inner, svm_calls, oracle_calls = method.share * question.tol, 0, 0
-        for _ in range(ATTEMPTS):
+        for _ in range(method.attempts):
             answer, gap = self._attempt(question, method, inner)
             svm_calls, oracle_calls = svm_calls + answer.svm_calls, oracle_calls + answer.oracle_calls
             if gap <= HALF * question.tol:
@@ -183,7 +193,7 @@ class _MixedNormMachine:
         forms = quadratic_forms(K, beta)
         dual, proof, proof_forms = float(svm.alpha.sum()) - norm.conjugate(forms), beta, forms
         if found.dual > dual:
-            dual, proof, proof_forms = found.dual, found.proof, quadratic_forms(K, found.proof)
+            dual, proof, proof_forms = found.dual, found.proof, found.proof_forms
         calls = found.svm_calls + 1, found.oracle_calls + 1
         penalty = norm.regulariser(weights * np.sqrt(forms))
         answer = Answer(svm.alpha, dual, *calls, weights, penalty, proof, proof_forms)

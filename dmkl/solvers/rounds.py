@@ -23,7 +23,7 @@ from dmkl.solvers.state import Float64, State
 from dmkl.solvers.working_sets import first_sets, next_set, whole
 
 Samples = NDArray[np.int64]
-GROWTH_ROOM = 4  # how many times its first size a block is expected to reach
+GROWTH_ROOM = 4  # how many times its first size a block of random samples is expected to reach
 
 
 @dataclass(frozen=True)
@@ -68,6 +68,9 @@ class Machine(Protocol):
     def first_weights(self, problem: Problem) -> Float64:
         """(s,) if weights are given and shared, (m, s) if every class learns its own."""
 
+    def outlined(self, problem: Problem, state: State) -> State:
+        """The first state with a rough idea of coefficients and sets, where one is cheap to have."""
+
     def layers(self, active: NDArray[np.bool_]) -> int:
         """How many matrices a block of these kernels holds."""
 
@@ -103,7 +106,7 @@ class Rounds:
         state = State.first(self._machine.first_weights(problem), working, room=block_room(problem))
         start = problem.start
         if start is None:
-            return state
+            return self._machine.outlined(problem, state)
         if whole(problem.n):
             return replace(state, coef=start.coef)
         return replace(state, working=start.working, active=self._machine.covered(start.active), coef=start.coef)
@@ -162,7 +165,8 @@ class Rounds:
         for k in unfinished:
             needed = self._machine.layers(state.active[k]) * self._itemsize * int(sizes[k]) ** 2
             require_room(k, int(sizes[k]), needed, room)
-            grown = needed * (1 if state.primal[k] < np.inf else GROWTH_ROOM)
+            known = state.primal[k] < np.inf or state.coef.indptr[k] < state.coef.indptr[k + 1]
+            grown = needed * (1 if known else GROWTH_ROOM)
             if batch and used + grown > room:
                 break
             batch.append(k)

@@ -12,7 +12,7 @@ import scipy.linalg
 from dmkl.oracles import ORACLES, least_hinge
 from dmkl.solvers.blocks import Blocks, in_batches
 from dmkl.solvers.columns import column, dense, with_columns
-from dmkl.solvers.fixed_weights import FixedWeights
+from dmkl.solvers.fixed_weights import SCORED, FixedWeights
 from dmkl.solvers.problem import Problem
 from dmkl.solvers.state import Float64, State
 from dmkl.solvers.sweep import combine, quadratic_forms
@@ -20,7 +20,6 @@ from dmkl.solvers.working_sets import next_set, settled_set
 
 FREE = 1e-8  # alpha is free when it is further than this share of C from its bounds
 RIDGE = 1e-10  # of the mean diagonal, for free samples that repeat each other
-SCORED = 256  # classes whose scores are computed at once: n times this many values
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ import numpy as np
 from dmkl.registry import Registry
 from dmkl.solvers.blocks import Blocks, block_room
 from dmkl.solvers.cuts import Cuts
+from dmkl.solvers.fixed_weights import outlined
 from dmkl.solvers.problem import Problem
 from dmkl.solvers.shared_classes import Classes
 from dmkl.solvers.state import Float64, State
@@ -60,16 +61,14 @@ class SharedSum:
 
     def init(self, problem: Problem) -> State:
         s = problem.stack.s
-        working = first_sets(problem.Y, problem.seed)
-        state = State.first(np.full(s, 1.0 / s), working, room=block_room(problem), bounds=1)
+        weights = np.full(s, 1.0 / s)
+        state = State.first(weights, first_sets(problem.Y, problem.seed), room=block_room(problem), bounds=1)
+        state = outlined(problem, state, weights, self._C, intercept=self._intercept)
         return replace(state, own={**Cuts.none(s).arrays(), "centre": state.weights})
 
     def step(self, problem: Problem, state: State) -> State:
         blocks = self._blocks = self._blocks or Blocks(problem, state)
         classes = Classes(problem, blocks, state, self._C, self._intercept)
-        if state.round == 0 and not whole(problem.n):  # sets that know the classes beat random ones
-            classes.settle(range(problem.m), state.weights, max(FIRST, problem.tol))
-            classes.judge(range(problem.m), state.weights, settled=True)
         best, cuts, lower, tried = self._inner(problem, state, classes)
         classes.keep(best.alpha)
         judged = classes.judge(range(problem.m), best.weights)

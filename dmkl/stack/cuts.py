@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from dmkl.jit import jit
 
+SQUARE = 64  # columns compared together
 STRIP = 16  # columns mirrored together: a cache line read, as many rows written side by side
 
 
@@ -30,3 +32,19 @@ def mirror(piece: NDArray[Any], block: NDArray[Any], start: int) -> None:
             for r in range(height):
                 for c in range(left, right):
                     block[a, start + c, start + r] = piece[a, r, c]
+
+
+@jit()
+def asymmetry(kernel: NDArray[Any], start: int, stop: int) -> tuple[float, float, int, int]:
+    """Of these rows: the largest entry in size, the largest difference from the mirror entry, and where that is."""
+    n = len(kernel)
+    largest, worst, at, other = 0.0, -1.0, 0, 0
+    for left in range(0, n, SQUARE):  # squares, so that both of a pair are in cache
+        for i in range(start, stop):
+            for j in range(left, min(left + SQUARE, n)):
+                value = np.float64(kernel[i, j])
+                largest = max(largest, abs(value))
+                difference = abs(value - np.float64(kernel[j, i]))
+                if difference > worst:
+                    worst, at, other = difference, i, j
+    return largest, worst, at, other
