@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +13,7 @@ from hypothesis import configuration, settings
 from dmkl.config import KernelConfig
 from dmkl.data import Dataset, make_labels, make_view
 from dmkl.kernels import plan_bank
-from dmkl.runtime import Local
+from dmkl.runtime import Local, open_runtime
 from dmkl.store import KernelStore, build_store
 
 settings.register_profile("dmkl", database=None, deadline=None, max_examples=50)
@@ -55,6 +57,13 @@ def store(data: Dataset, tmp_path_factory: pytest.TempPathFactory) -> KernelStor
     """A finished store of six kernels in 4 x 4 blocks; tests must not change it."""
     path = tmp_path_factory.mktemp("shared") / "kernels.zarr"
     return build_store(path, plan_bank(KERNELS, data), data, Local(2), largest_tile=40)
+
+
+@pytest.fixture(scope="session")
+def two_workers() -> Iterator[Any]:
+    """A Dask cluster of two worker processes, for all tests: starting one takes seconds."""
+    with open_runtime("local:2") as runtime:
+        yield runtime
 
 
 def whole(store: KernelStore) -> np.ndarray:

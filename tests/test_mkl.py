@@ -13,7 +13,6 @@ from conftest import whole
 import dmkl
 from dmkl.errors import ConfigError
 from dmkl.norms import MixedNorm
-from dmkl.runtime import open_runtime
 from dmkl.solvers import working_sets
 from dmkl.solvers.interior import solve_interior
 from dmkl.solvers.mirror import solve_mirror
@@ -234,14 +233,13 @@ def test_classes_learn_their_own_weights(store: KernelStore) -> None:
     assert (fit.passes, fit.svm_calls) == (2, 3)
 
 
-def test_every_backend_gives_the_same_model(store: KernelStore, compact: None) -> None:
+def test_every_backend_gives_the_same_model(store: KernelStore, compact: None, two_workers: Any) -> None:
     assert store.labels is not None
     fits = [
         dmkl.solve(open_stack(store.path, backend=backend, workers=workers), store.labels, dmkl.VSKL(q=2, C=10.0))
         for backend, workers in (("memory", 1), ("disk", 2))
     ]
-    with open_runtime("local:2") as runtime:
-        fits.append(dmkl.solve(open_stack(store.path, runtime=runtime), store.labels, dmkl.VSKL(q=2, C=10.0)))
+    fits.append(dmkl.solve(open_stack(store.path, runtime=two_workers), store.labels, dmkl.VSKL(q=2, C=10.0)))
     for fit in fits[1:]:
         assert np.array_equal(fits[0].coef, fit.coef)
         assert np.array_equal(fits[0].weights, fit.weights)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,6 @@ import dmkl
 from dmkl.errors import ConfigError, DataError, ResourceError, SolverError, StoreError
 from dmkl.events import RoundDone
 from dmkl.oracles import ORACLES
-from dmkl.runtime import open_runtime
 from dmkl.solvers import FORMULATIONS, working_sets
 from dmkl.solvers.state import load_state
 from dmkl.stack import KernelStack, open_stack
@@ -47,10 +45,9 @@ def y(store: KernelStore) -> np.ndarray:
     return store.labels.values
 
 
-@pytest.fixture(scope="module")
-def client() -> Iterator[Any]:
-    with open_runtime("local:2") as runtime:
-        yield runtime.client
+@pytest.fixture
+def client(two_workers: Any) -> Any:
+    return two_workers.client
 
 
 @pytest.mark.parametrize("oracle", list(ORACLES))

@@ -12,18 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dmkl.errors import DataError, ResourceError, SolverError, StoreError
-from dmkl.runtime import Local, open_runtime
+from dmkl.runtime import Local
 from dmkl.stack import KernelStack, open_stack
 from dmkl.store import KernelStore
 
 BACKENDS = ("array", "memory", "disk", "cluster", "cluster-streamed")
 LARGEST_TILE = 40  # of the shared store
-
-
-@pytest.fixture(scope="module")
-def two_workers() -> Iterator[object]:
-    with open_runtime("local:2") as runtime:
-        yield runtime
 
 
 @pytest.fixture(params=BACKENDS)

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Float64 = NDArray[np.float64]
-WALKED = ("log_weights", "log_gamma", "weight_sum", "gamma_sum", "squares")
+WALKED = ("log_weights", "log_gamma", "weight_sum", "gamma_sum", "path")
 
 
 def softmax(logs: Float64) -> Float64:
@@ -51,19 +51,22 @@ def estimate(
     return -0.5 * (gamma @ known.forms + change.sum(axis=0)), by_class
 
 
-def _variance(shares: Float64, values: Float64) -> float:
-    return float(shares @ (values - shares @ values) ** 2)
+def _deviation(shares: Float64, values: Float64) -> float:
+    """The standard deviation under these shares: blind to a constant added to all values."""
+    size = max(float(np.abs(values).max()), 1e-300)
+    scaled = values / size
+    return size * float(np.sqrt(shares @ (scaled - shares @ scaled) ** 2))
 
 
 @dataclass
 class Walk:
-    """Where the stochastic approximation is: logarithms, running sums, squares of what it has seen."""
+    """Where the stochastic approximation is: logarithms, running sums, how far it has come."""
 
     log_weights: Float64
     log_gamma: Float64
     weight_sum: Float64
     gamma_sum: Float64
-    squares: Float64
+    path: Float64  # roots of the sums of squares that scale-free steps are divided by
 
     @classmethod
     def start(cls, s: int, m: int) -> Walk:
@@ -101,11 +104,10 @@ class Walk:
         if eta:
             eta_p = eta_gamma = eta
         else:
-            # second moments in the geometry of the simplex, blind to a constant added to all entries
-            spread = np.array([_variance(weights, by_weight), _variance(gamma, by_class)])
-            self.squares = self.squares + spread
+            spread = np.array([_deviation(weights, by_weight), _deviation(gamma, by_class)])
+            self.path = np.hypot(self.path, spread)
             logs = np.log([max(len(weights), 2), max(len(gamma), 2)])
-            eta_p, eta_gamma = np.sqrt(logs / np.maximum(self.squares, 1e-300))
+            eta_p, eta_gamma = np.sqrt(logs) / np.maximum(self.path, 1e-300)
         self.log_weights = self.log_weights - eta_p * by_weight
         self.log_gamma = self.log_gamma + eta_gamma * by_class
         self.log_weights -= self.log_weights.max()

@@ -1,0 +1,301 @@
+"""SharedMKL: gold optima, the sampled gradients, and agreement with what it generalises."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import whole
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import linprog
+
+import dmkl
+from dmkl.errors import ConfigError, ResourceError
+from dmkl.solvers import working_sets
+from dmkl.solvers.blocks import BLOCK_SHARE
+from dmkl.solvers.cuts import Cuts
+from dmkl.solvers.sampling import Known, Walk, estimate, smoothed
+from dmkl.solvers.shared_classes import Question, solve_class
+from dmkl.solvers.simplex_qp import simplex_qp
+from dmkl.stack import KernelStack, open_stack
+from dmkl.store import KernelStore
+
+GOLD = Path(__file__).parent / "gold"
+CASES = json.loads((GOLD / "open.json").read_text())["mlmkl"]
+ARRAYS = dict(np.load(GOLD / "open.npz"))
+NAMES = [f"{case['mode']}-C{case['C']:g}-{'b' if case['bias'] else 'no-b'}" for case in CASES]
+MODES = pytest.mark.parametrize("mode", ["sum", "max"])
+
+
+def formulation(case: dict[str, Any], **options: Any) -> dmkl.SharedMKL:
+    return dmkl.SharedMKL(C=case["C"], mode=case["mode"], intercept=case["bias"], **options)
+
+
+def solve(case: dict[str, Any], tol: float, **options: Any) -> dmkl.Fit:
+    stack = KernelStack.from_array(ARRAYS[case["kernels"]])
+    return dmkl.solve(stack, ARRAYS[case["Y"]], formulation(case), tol=tol, **options)
+
+
+@pytest.mark.parametrize("tol", [1e-3, 3e-6, 1e-7])
+@pytest.mark.parametrize("case", CASES, ids=NAMES)
+def test_gold_optima_are_met_and_certified(case: dict[str, Any], tol: float) -> None:
+    fit = solve(case, tol)
+    optimum, rounding = case["value"], 1e-7 * case["value"]
+    assert fit.converged
+    assert fit.gap <= tol
+    assert fit.dual - rounding <= optimum <= fit.objective + rounding
+    assert fit.weights.sum() == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(("case", "method"), [(c, "mirror" if c["mode"] == "sum" else "sa-paper") for c in CASES])
+def test_the_papers_methods_get_near_the_same_optimum(case: dict[str, Any], method: str) -> None:
+    fit = solve(case, 0.05, method=method)
+    assert fit.converged
+    assert fit.dual <= case["value"] * (1 + 1e-7)
+    assert case["value"] * (1 - 1e-7) <= fit.objective <= case["value"] * 1.06
+
+
+@pytest.mark.parametrize("case", CASES, ids=NAMES)
+def test_the_objective_is_that_of_the_returned_functions(case: dict[str, Any]) -> None:
+    fit = solve(case, 1e-4)
+    K, Y = ARRAYS[case["kernels"]], np.where(ARRAYS[case["Y"]] > 0, 1.0, -1.0)
+    scores = np.einsum("a,aij,jk->ik", fit.weights, K, fit.coef) + fit.intercept
+    loss = case["C"] * np.maximum(1 - Y * scores, 0).sum(axis=0)
+    forms = np.einsum("ik,aij,jk->ka", fit.coef, K, fit.coef)
+    if case["mode"] == "sum":
+        assert fit.objective == pytest.approx(0.5 * (fit.weights @ np.sqrt(forms.sum(axis=0))) ** 2 + loss.sum())
+    else:
+        assert fit.objective == pytest.approx((0.5 * forms @ fit.weights + loss).max())
+    if not case["bias"]:
+        assert not fit.intercept.any()
+
+
+@MODES
+def test_one_class_is_l1mkl(store: KernelStore, mode: str) -> None:
+    stack = KernelStack.from_array(whole(store).astype(np.float64))
+    assert store.labels is not None
+    y = store.labels.signs()[:, 0]
+    shared = dmkl.solve(stack, y, dmkl.SharedMKL(C=3.0, mode=mode), tol=1e-7)
+    alone = dmkl.solve(stack, y, dmkl.L1MKL(C=3.0), tol=1e-7)
+    assert shared.objective == pytest.approx(alone.objective, rel=2e-7)
+
+
+@MODES
+def test_permuting_classes_and_kernels_changes_nothing_but_their_order(store: KernelStore, mode: str) -> None:
+    assert store.labels is not None
+    K, Y = whole(store).astype(np.float64), (store.labels.signs() > 0).astype(int)
+    kernels, classes = np.random.default_rng(0).permutation(store.s), [2, 0, 1]
+    problem = dmkl.SharedMKL(C=3.0, mode=mode)
+    fit = dmkl.solve(KernelStack.from_array(K), Y, problem, tol=1e-7)
+    turned = dmkl.solve(KernelStack.from_array(K[kernels]), Y[:, classes], problem, tol=1e-7)
+    assert turned.objective == pytest.approx(fit.objective, rel=2e-7)
+    assert np.allclose(turned.weights, fit.weights[kernels], atol=2e-3)
+
+
+@pytest.fixture(params=["outlined", "random"])
+def compact(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in (("SMALL", 20), ("START", 15), ("LEAST_GROWTH", 20)):
+        monkeypatch.setattr(working_sets, name, value)
+    if request.param == "random":
+        monkeypatch.setattr("dmkl.solvers.fixed_weights.WHOLE_SHARE", 0.0)
+
+
+@MODES
+@pytest.mark.parametrize("C", [0.05, 10.0])
+def test_working_sets_reach_the_same_optimum(store: KernelStore, mode: str, C: float, compact: None) -> None:
+    assert store.labels is not None
+    stack = KernelStack.from_array(whole(store).astype(np.float64))
+    by_rounds = dmkl.solve(stack, store.labels, dmkl.SharedMKL(C=C, mode=mode), tol=1e-5)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(working_sets, "SMALL", 800)
+        at_once = dmkl.solve(stack, store.labels, dmkl.SharedMKL(C=C, mode=mode), tol=1e-6)
+    assert by_rounds.converged
+    assert at_once.dual * (1 - 1e-9) <= by_rounds.objective <= at_once.objective * (1 + 2e-5)
+
+
+@MODES
+def test_every_backend_gives_the_same_model(store: KernelStore, mode: str, compact: None, two_workers: Any) -> None:
+    problem = dmkl.SharedMKL(C=10.0, mode=mode)
+    fits = [
+        dmkl.solve(open_stack(store.path, backend=backend, workers=workers), store.labels, problem)
+        for backend, workers in (("memory", 1), ("disk", 2))
+    ]
+    fits.append(dmkl.solve(open_stack(store.path, runtime=two_workers), store.labels, problem))
+    for fit in fits[1:]:
+        assert np.array_equal(fits[0].coef, fit.coef)
+        assert np.array_equal(fits[0].weights, fit.weights)
+
+
+@MODES
+def test_a_run_cut_short_goes_on_and_ends_the_same(
+    store: KernelStore, mode: str, tmp_path: Path, compact: None
+) -> None:
+    problem, path = dmkl.SharedMKL(C=10.0, mode=mode), tmp_path / "checkpoint"
+    undisturbed = dmkl.solve(open_stack(store.path), store.labels, problem, tol=1e-5)
+    for rounds in range(1, undisturbed.rounds):
+        cut = dmkl.solve(open_stack(store.path), store.labels, problem, tol=1e-5, max_rounds=rounds, checkpoint=path)
+        assert not cut.converged
+    fit = dmkl.solve(open_stack(store.path), store.labels, problem, tol=1e-5, checkpoint=path)
+    assert np.array_equal(fit.coef, undisturbed.coef)
+    assert (fit.rounds, fit.svm_calls) == (undisturbed.rounds, undisturbed.svm_calls)
+
+
+def test_blocks_are_gathered_in_batches_that_fit(store: KernelStore, compact: None) -> None:
+    stack = open_stack(store.path, backend="disk", workers=1)
+    free = dmkl.solve(stack, store.labels, dmkl.SharedMKL(C=10.0))
+    room = 1.2 * store.s * 4 * free.state.working.sum(axis=0).max() ** 2  # one class, and not two
+    tight = type("Tight", (), {"left": room / BLOCK_SHARE, "limit": 1, "require": lambda *_: None})()
+    stack.memory = tight
+    batched = dmkl.solve(stack, store.labels, dmkl.SharedMKL(C=10.0))
+    assert batched.passes > free.passes
+    assert np.array_equal(batched.coef, free.coef)
+
+
+def test_a_block_too_large_for_the_memory_is_refused_with_the_figure(store: KernelStore, compact: None) -> None:
+    stack = open_stack(store.path, backend="disk", memory=1)
+    with pytest.raises(ResourceError, match=r"needs a block of \d+ samples.*raise --memory"):
+        dmkl.solve(stack, store.labels, dmkl.SharedMKL(C=10.0))
+
+
+def test_a_batch_of_classes_is_solved_at_once(store: KernelStore) -> None:
+    fits = [
+        dmkl.solve(open_stack(store.path), store.labels, dmkl.SharedMKL(C=10.0, mode="max", batch=b), tol=1e-4)
+        for b in (1, 3)
+    ]
+    assert fits[0].objective == pytest.approx(fits[1].objective, rel=2e-4)
+
+
+# what the sampling rests on
+
+
+def classes_at(case: dict[str, Any], weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """H_k and D_a(beta_k) of every class at these weights."""
+    K, Y = ARRAYS[case["kernels"]], np.where(ARRAYS[case["Y"]] > 0, 1.0, -1.0)
+    answers = [
+        solve_class(Question(K, y, case["C"], case["bias"], weights, np.zeros(len(y)), 1e-9, "smo", False))
+        for y in np.ascontiguousarray(Y.T)
+    ]
+    forms = np.array([answer.forms for answer in answers])
+    return np.array([answer.total for answer in answers]) - 0.5 * forms @ weights, forms
+
+
+@pytest.mark.parametrize("batch", [1, 3])
+@pytest.mark.parametrize("known", [False, True])
+def test_sampled_gradients_average_to_the_full_ones(batch: int, known: bool) -> None:
+    """Proposition 1, for one class a time and for batches, with and without what is known from before."""
+    rng = np.random.default_rng(0)
+    weights = rng.dirichlet(np.ones(6))
+    values, forms = classes_at(CASES[4], weights)
+    m, draws = len(values), 20_000
+    gamma = rng.dirichlet(np.ones(m))
+    chances = smoothed(gamma, 0.2)
+    before = Known(0.8 * values, 1.3 * forms) if known else Known(np.zeros(m), np.zeros_like(forms))
+    estimates = []
+    for _ in range(draws):
+        sampled = rng.choice(m, batch, p=chances)
+        by_weight, by_class = estimate(sampled, values[sampled], forms[sampled], gamma, chances, before)
+        estimates.append(np.concatenate([by_weight, by_class]))
+    mean, spread = np.mean(estimates, axis=0), np.std(estimates, axis=0) / np.sqrt(draws)
+    full = np.concatenate([-0.5 * gamma @ forms, values])
+    assert (np.abs(mean - full) < 4.5 * spread + 1e-9 * np.abs(full)).all()
+
+
+def test_what_is_known_calms_the_estimates() -> None:
+    weights = np.full(6, 1 / 6)
+    values, forms = classes_at(CASES[4], weights)
+    m = len(values)
+    gamma = np.full(m, 1 / m)
+    spreads = []
+    for before in (Known(np.zeros(m), np.zeros_like(forms)), Known(0.9 * values, 0.9 * forms)):
+        found = [estimate(np.array([k]), values[[k]], forms[[k]], gamma, gamma, before)[1] for k in range(m)]
+        spreads.append(np.std(found, axis=0).sum())
+    assert spreads[1] < 0.2 * spreads[0]
+
+
+def test_nothing_overflows_with_many_classes_and_vanishing_gamma() -> None:
+    s, m = 5, 10_000
+    walk = Walk.start(s, m)
+    walk.log_gamma = -np.linspace(0, 3000, m)  # most are zero in floating point
+    rng = np.random.default_rng(0)
+    for eta in (0.0, 1e3):
+        for scale in (1e-200, 1.0, 1e200):
+            chances = smoothed(walk.gamma, 0.2)
+            sampled = rng.choice(m, 1, p=chances)
+            nothing = Known(np.zeros(m), np.zeros((m, s)))
+            step = estimate(sampled, np.array([scale]), scale * rng.random((1, s)), walk.gamma, chances, nothing)
+            walk.move(*step, eta)
+            for shares in (walk.weights, walk.gamma, *walk.average):
+                assert np.isfinite(shares).all()
+                assert shares.sum() == pytest.approx(1.0)
+
+
+@settings(deadline=None)
+@given(st.integers(0, 10_000), st.integers(1, 8), st.integers(1, 30), st.floats(-6, 6))
+def test_the_small_program_is_solved_like_a_linear_program(seed: int, s: int, rows: int, exponent: float) -> None:
+    rng = np.random.default_rng(seed)
+    heights, slopes = rng.normal(size=rows) * 10**exponent, rng.normal(size=(rows, s)) * 10**exponent
+    p, shares = simplex_qp(heights, slopes, np.zeros((s, s)), np.full(s, 1 / s))
+    scale = 10**exponent
+    A = np.hstack([slopes / scale, -np.ones((rows, 1))])
+    simplex = {"A_eq": [[1.0] * s + [0.0]], "b_eq": [1.0], "bounds": [(0, None)] * s + [(None, None)]}
+    optimum = scale * linprog([0.0] * s + [1.0], A, -heights / scale, **simplex).fun
+    reached = (heights + slopes @ p).max()
+    proved = shares @ heights + (shares @ slopes).min()
+    assert reached - optimum <= 1e-5 * scale
+    assert optimum - proved <= 1e-5 * scale
+    assert (p >= 0).all()
+    assert (shares >= 0).all()
+
+
+def test_cuts_never_exceed_the_objective() -> None:
+    rng = np.random.default_rng(1)
+    case = CASES[6]
+    cuts = Cuts.none(6)
+    for _ in range(3):
+        weights = rng.dirichlet(np.ones(6))
+        values, forms = classes_at(case, weights)
+        cuts = cuts.plus(values + 0.5 * forms @ weights, forms, np.arange(len(values)))
+    for _ in range(5):
+        weights = rng.dirichlet(np.ones(6))
+        assert (cuts.at(weights, 4) <= classes_at(case, weights)[0] * (1 + 1e-8)).all()
+    assert cuts.lowest(np.full(6, 1 / 6), np.zeros((6, 6))).bound <= case["value"]
+
+
+def test_curvature_is_how_the_gradient_changes() -> None:
+    case, h = CASES[0], 1e-5
+    K, y = ARRAYS[case["kernels"]], np.where(ARRAYS[case["Y"]][:, 0] > 0, 1.0, -1.0)
+    weights, step = np.full(6, 1 / 6), np.array([1, -1, 0.5, -0.5, 0, 0])
+    for intercept in (False, True):
+
+        def at(p: np.ndarray, b: bool = intercept) -> Any:
+            return solve_class(Question(K, y, 10.0, b, p, np.zeros(len(y)), 1e-13, "smo", True))
+
+        change = -0.5 * (at(weights + h * step).forms - at(weights - h * step).forms) / (2 * h)
+        assert np.allclose(at(weights).curvature @ step, change, rtol=1e-3, atol=1e-3 * np.abs(change).max())
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"mode": "mean"}, "sum or max"),
+        ({"C": -1.0}, "C should be positive"),
+        ({"delta": 2.0}, "delta should be in"),
+        ({"eta": -1.0}, "eta should be positive"),
+        ({"batch": 0}, "batch should be"),
+    ],
+)
+def test_wrong_constants_are_refused(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        dmkl.SharedMKL(**options)
+
+
+@MODES
+def test_an_unknown_method_is_refused_before_any_work(store: KernelStore, mode: str) -> None:
+    stack = open_stack(store.path)
+    with pytest.raises(ConfigError, match="method"):
+        dmkl.solve(stack, store.labels, dmkl.SharedMKL(mode=mode), method="nonsense")
+    assert stack.passes == 0
