@@ -69,7 +69,7 @@ class SolveConfig:
 
     tol: float = 1e-3
     oracle: str = "smo"
-    method: str = ""  # interior | mirror | mirror-paper; default: the formulation's own choice
+    method: str = ""  # how the formulation is solved; default: its own choice
     seed: int = 0
     max_rounds: int = 100
     max_time: str = ""  # e.g. "90 s", "30 m", "2 h": stop after it with the best certified model
@@ -225,6 +225,9 @@ def _refuse_unknown(table: Mapping[str, Any], known: list[str], where: str) -> N
 def _overridden(table: Mapping[str, Any], overrides: Mapping[str, str]) -> dict[str, Any]:
     """A copy of the tables with each 'section.key' replaced by a value written as in TOML (bare words are text)."""
     result: dict[str, Any] = json.loads(json.dumps(table, default=str))
+    own = result.get("formulation", {})
+    if isinstance(own, dict) and overrides.get("formulation.name", own.get("name")) != own.get("name"):
+        result["formulation"] = {}  # the constants of another formulation
     for dotted, text in overrides.items():
         section, _, key = dotted.partition(".")
         if not key or section == "kernels":

@@ -100,3 +100,12 @@ def test_amounts_of_time(text: str, seconds: float) -> None:
 def test_other_times_are_refused(text: str) -> None:
     with pytest.raises(ConfigError, match="is not a"):
         parse_seconds(text)
+
+
+def test_another_formulation_starts_from_its_own_defaults() -> None:
+    kernels = [{"kernel": "linear"}]
+    table = {"data": {"example": "digits"}, "kernels": kernels, "formulation": {"name": "vskl", "q": 3.0, "C": 5.0}}
+    assert parse_config(table, overrides={"formulation.C": "7"}).formulation.params == {"q": 3.0, "C": 7}
+    other = parse_config(table, overrides={"formulation.name": "shared", "formulation.mode": "max"}).formulation
+    assert (other.name, other.params) == ("shared", {"mode": "max"})
+    assert parse_config(table, overrides={"formulation.name": "vskl"}).formulation.params["q"] == 3.0

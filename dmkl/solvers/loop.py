@@ -89,7 +89,7 @@ def _summary(problem: Problem, state: State, seconds: float) -> RoundDone:
         round=state.round,
         passes=state.passes,
         svm_calls=state.svm_calls,
-        finished=int((state.gap <= problem.tol).sum()),
+        finished=int(np.broadcast_to(state.gap <= problem.tol, problem.m).sum()),
         classes=problem.m,
         gap=float(state.gap.max()),
         seconds=seconds,

@@ -48,12 +48,15 @@ class Solver(Protocol):
         """One round: improve the classes whose gap is above the tolerance, and certify them over all samples."""
 
 
+MINOR: Any = {"minor": True}  # metadata of a formulation's fields that are only worth a word when not as by default
+
+
 def describe(formulation: Any) -> str:
-    """'VSKL q=2 C=10': the name, then its numbers, and whatever else is not as by default."""
+    """'VSKL q=2 C=10': the name, then its constants."""
     words = [type(formulation).__name__]
     for field in dataclasses.fields(formulation):
         value = getattr(formulation, field.name)
-        if isinstance(value, float) or value != field.default:
+        if not field.metadata.get("minor") or value != field.default:
             words.append(f"{field.name}={value:g}" if isinstance(value, float) else f"{field.name}={value}")
     return " ".join(words)
 

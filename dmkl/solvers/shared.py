@@ -11,12 +11,12 @@ of `max` are a bundle method: minimise the largest cut plus the curvature, solve
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from dmkl.errors import ConfigError
-from dmkl.solvers.problem import Problem, Solver
+from dmkl.solvers.problem import MINOR, Problem, Solver
 from dmkl.solvers.shared_max import SharedMax
 from dmkl.solvers.shared_sum import SharedSum
 from dmkl.solvers.uniform import check_C
@@ -28,10 +28,10 @@ class SharedMKL:
 
     C: float = 1.0
     mode: str = "sum"
-    intercept: bool = True
-    delta: float = 0.2
-    eta: float = 0.0
-    batch: int = 1
+    intercept: bool = field(default=True, metadata=MINOR)
+    delta: float = field(default=0.2, metadata=MINOR)
+    eta: float = field(default=0.0, metadata=MINOR)
+    batch: int = field(default=1, metadata=MINOR)
 
     def __post_init__(self) -> None:
         check_C(self.C)

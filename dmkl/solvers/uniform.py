@@ -7,13 +7,13 @@ The baseline every learnt combination has to beat.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from dmkl.errors import ConfigError
 from dmkl.solvers.fixed_weights import FixedWeights
-from dmkl.solvers.problem import Problem, Solver
+from dmkl.solvers.problem import MINOR, Problem, Solver
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class UniformMKL:
     """The SVM on the average kernel; C bounds every alpha, `intercept` adds a free bias."""
 
     C: float = 1.0
-    intercept: bool = True
+    intercept: bool = field(default=True, metadata=MINOR)
 
     def __post_init__(self) -> None:
         check_C(self.C)
