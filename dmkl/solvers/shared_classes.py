@@ -10,7 +10,7 @@ import numpy as np
 import scipy.linalg
 
 from dmkl.oracles import ORACLES, least_hinge
-from dmkl.solvers.blocks import Blocks, in_batches
+from dmkl.solvers.blocks import Blocks
 from dmkl.solvers.columns import column, dense, with_columns
 from dmkl.solvers.fixed_weights import SCORED, FixedWeights
 from dmkl.solvers.problem import Problem
@@ -96,7 +96,6 @@ class Classes:
         self.working = state.working.copy()
         self.alpha: dict[int, Float64] = {}  # over the working sets, of what was solved since the state
         self.coef = state.coef
-        self._room = state.room
         self.svm_calls = 0
 
     def solve(self, classes: Sequence[int], weights: Float64, tol: float, *, curved: bool) -> list[Answer]:
@@ -140,8 +139,9 @@ class Classes:
         self.svm_calls += state.svm_calls
         return state
 
-    def judge(self, classes: Sequence[int], weights: Float64, *, settled: bool = False) -> Judged:
-        """What these classes' coefficients reach over all samples; the working sets follow."""
+    def judge(self, classes: Sequence[int], weights: Float64, sets: str = "grow") -> Judged:
+        """What these classes' coefficients reach over all samples. Working sets grow by violators, are made anew for
+        classes that have been settled, or are kept."""
         primal, loss, intercept = np.empty((3, len(classes)))
         for start in range(0, len(classes), SCORED):
             some = list(classes[start : start + SCORED])
@@ -153,23 +153,23 @@ class Classes:
                 primal[at] = 0.5 * float(beta[:, position] @ scores[:, position]) + loss[at]
                 margins, support = y * (scores[:, position] + intercept[at]), beta[:, position] != 0
                 here = self.working[:, k]
-                self.working[:, k] = (
-                    settled_set(support, margins) if settled else next_set(here, support, margins, drop=False)
-                )
+                if sets == "grow":
+                    self.working[:, k] = next_set(here, support, margins, drop=False)
+                elif sets == "anew":
+                    self.working[:, k] = settled_set(support, margins)
         self._blocks.follow(self.working)
         return Judged(primal, loss, intercept)
 
     def forms(self, classes: Sequence[int]) -> Float64:
-        """The forms of these classes' coefficients, from blocks of their support samples."""
-        columns = {k: column(self.coef, k) for k in classes}
-        supports = {k: np.flatnonzero(columns[k]) for k in classes}
-        stack, found = self._problem.stack, []
-        sizes = [stack.s * stack.dtype.itemsize * len(supports[k]) ** 2 for k in classes]
-        for batch in in_batches(classes, sizes, self._room):
-            blocks = stack.block([supports[k] for k in batch])
-            tasks = ((blocks.pop(0), columns[k][supports[k]]) for k in batch)
-            found += list(self._problem.runtime.map(quadratic_forms, tasks))
-        return np.array(found)
+        """The forms of these classes' coefficients, in passes: blocks of the support samples took ten times as long."""
+        nothing = np.zeros(self._problem.stack.s)
+        found = []
+        for start in range(0, len(classes), SCORED):
+            coef = dense(self.coef, classes[start : start + SCORED])
+            forms = self._problem.stack.apply(coef, nothing).forms
+            assert forms is not None
+            found.append(forms)
+        return np.vstack(found)
 
     def _loss(self, scores: Float64, y: Float64) -> tuple[float, float]:
         if self._intercept:

@@ -23,6 +23,7 @@ from dmkl.solvers.sampling import Known, Walk, estimate, smoothed
 from dmkl.solvers.shared_classes import Answer, Classes
 from dmkl.solvers.shared_sum import (
     ENOUGH,
+    FIRST,
     HALF,
     INNER_STEPS,
     LOOSE,
@@ -30,13 +31,13 @@ from dmkl.solvers.shared_sum import (
     STIFFER,
     SVM_LEAST,
     SVM_SHARE,
-    inner_gap,
 )
 from dmkl.solvers.state import Float64, State
 from dmkl.solvers.working_sets import first_sets
 
 WALK = 4.0  # SVM calls of the first walk, as a multiple of the root of the number of classes
 WALK_TOL = 0.01  # of its SVMs
+FIRST_CHECKED = 16  # classes checked before a look at whether a harder one is among them; then twice as many
 NEARLY = 0.005  # classes this close to the hardest, or within this share of the gap, are solved along with it
 NEAR_SHARE = 0.3
 
@@ -139,7 +140,7 @@ class SharedMax:
 
     def _bundle(self, problem: Problem, state: State, course: _Course) -> None:
         """Close the gap over the hard classes, on their blocks."""
-        wanted, m, s = inner_gap(problem, state), problem.m, problem.stack.s
+        wanted, m, s = HALF * problem.tol if state.round else max(HALF * problem.tol, FIRST), problem.m, problem.stack.s
         gap, stiffness, reached, promised = LOOSE, 1.0, np.inf, -np.inf
         weights = best = course.weights
         alpha: dict[int, Float64] = {}
@@ -173,29 +174,35 @@ class SharedMax:
 
     def _check(self, problem: Problem, state: State, course: _Course) -> State:
         """Judge every class at the weights found; solve again those that the bound does not cover."""
-        weights, tol, m = course.weights, problem.tol, problem.m
-        classes = course.classes
+        weights, tol, m, classes = course.weights, problem.tol, problem.m, course.classes
         classes.keep(classes.alpha)
-        known = np.flatnonzero(np.diff(classes.coef.indptr))
-        primal, intercept, lower = np.full(m, np.inf), np.zeros(m), course.cuts.at(weights, m)
-        judged = classes.judge(known.tolist(), weights)
-        primal[known], intercept[known] = judged.primal, judged.intercept
+        primal, intercept = np.empty((2, m))
+        for some, sets in ((np.flatnonzero(course.hard), "grow"), (np.flatnonzero(~course.hard), "keep")):
+            judged = classes.judge(some.tolist(), weights, sets)
+            primal[some], intercept[some] = judged.primal, judged.intercept
+        lower = np.maximum(course.cuts.at(weights, m), 0.0)  # no class's objective is negative
 
         def settle(stale: NDArray[np.int64]) -> None:
-            if len(stale):
-                found = classes.settle(stale.tolist(), weights, HALF * tol)
-                primal[stale], intercept[stale] = found.primal, found.intercept
-                lower[stale] = np.maximum(lower[stale], found.dual)
-                course.cut(stale)
+            found = classes.settle(stale.tolist(), weights, HALF * tol)
+            primal[stale], intercept[stale] = found.primal, found.intercept
+            lower[stale] = np.maximum(lower[stale], found.dual)
+            course.cut(stale)
 
-        above = primal * (1 - tol) > course.lower
-        settle(np.flatnonzero(above & (_gaps(primal, lower) > HALF * tol)))
-        above = primal * (1 - tol) > course.lower
-        if above.any():
-            classes.judge(np.flatnonzero(above & ~course.hard).tolist(), weights, settled=True)
-        else:  # the model is there: no class shall be worse trained than asked
-            settle(np.flatnonzero(_gaps(primal, lower) > tol))
-        course.hard |= above
+        unsure = np.flatnonzero((primal * (1 - tol) > course.lower) & (_gaps(primal, lower) > HALF * tol))
+        unsure = unsure[np.argsort(-primal[unsure], kind="stable")]  # who is hard is probably among the first
+        harder, size = np.zeros(m, dtype=bool), FIRST_CHECKED
+        moved = not np.array_equal(classes.working, state.working)  # then the bound is still to rise
+        while len(unsure) and not moved and not harder.any():
+            settle(unsure[:size])
+            unsure, size = unsure[size:], 2 * size
+            harder = ~course.hard & (lower * (1 - tol) > course.lower)
+        if harder.any():
+            classes.judge(np.flatnonzero(harder).tolist(), weights, "anew")
+            course.hard |= harder
+        elif (primal * (1 - tol) <= course.lower).all() and len(
+            untrained := np.flatnonzero(_gaps(primal, lower) > tol)
+        ):
+            settle(untrained)  # the weights are there: no class shall be worse trained than asked
         own = {**course.cuts.arrays(), **course.walk.arrays(), "hard": course.hard, "centre": weights}
         worst, calls = float(primal.max()), course.classes.svm_calls
         after = replace(
@@ -213,11 +220,8 @@ class SharedMax:
 
 
 def _gaps(primal: Float64, lower: Float64) -> Float64:
-    """Each class's own relative gap; infinite where nothing is known."""
-    gaps = np.full(len(primal), np.inf)
-    known = np.isfinite(primal)
-    gaps[known] = (primal[known] - lower[known]) / np.maximum(np.abs(primal[known]), 1e-12)
-    return gaps
+    """Each class's own relative gap."""
+    return np.asarray((primal - lower) / np.maximum(np.abs(primal), 1e-12))
 
 
 METHODS: Registry[bool] = Registry("method")  # whether it is the paper's walk and nothing else
