@@ -58,9 +58,9 @@ def measured(plan: Plan) -> Iterator[Row]:
         K = gaussian_kernels(synthetic(plan.n, 1, seed).views)
         stacks.append(dmkl.KernelStack.from_array(K, workers=WORKERS, memory=MEMORY))
 
-    def row(method: str, m: int, seed: int, formulation: dmkl.SharedMKL, tol: float = TOL, **how: object) -> Row:
+    def row(label: str, m: int, seed: int, formulation: dmkl.SharedMKL, tol: float = TOL, **how: object) -> Row:
         found = fitted(stacks[seed], synthetic(plan.n, m, seed).Y, formulation, tol=tol, seed=seed, **how)
-        return {"method": method, "seed": seed} | found
+        return {"method": label, "seed": seed} | found
 
     for seed in range(plan.seeds):
         for m in plan.classes:
@@ -84,10 +84,12 @@ def slope(rows: list[Row], method: str, what: str) -> float:
 def run(folder: Path, quick: bool) -> bool:
     """Whether a goal is missed."""
     plan = QUICK if quick else WHOLE
+    title = f"# SVM calls to a certified gap of {TOL:g}, n = {plan.n:,}, 12 kernels, C = {C:g}"
     rows: list[Row] = []
     for row in measured(plan):
         rows.append(row)
         progress(str(row))
+        write(folder, "scaling", [title, table(rows, COLUMNS)], {"rows": rows})  # a run that is cut short leaves these
     slopes = {
         f"{method}, {what}": slope(rows, method, what)
         for method in ("max", "sum")
@@ -98,7 +100,7 @@ def run(folder: Path, quick: bool) -> bool:
     )
     unproved = [row for row in rows if row["method"] in ("max", "sum") and not row["converged"]]
     parts = [
-        f"# SVM calls to a certified gap of {TOL:g}, n = {plan.n:,}, 12 kernels, C = {C:g}",
+        title,
         table(rows, COLUMNS),
         f"Log-log slopes in the number of classes: {'; '.join(f'{k} {v:.2f}' for k, v in slopes.items())}.",
         f"{line} Runs of max and sum that did not reach the gap: {len(unproved)}.",
