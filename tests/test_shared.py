@@ -299,3 +299,13 @@ def test_an_unknown_method_is_refused_before_any_work(store: KernelStore, mode: 
     with pytest.raises(ConfigError, match="method"):
         dmkl.solve(stack, store.labels, dmkl.SharedMKL(mode=mode), method="nonsense")
     assert stack.passes == 0
+
+
+@pytest.mark.parametrize("method", ["sa", "sa-paper"])
+def test_a_run_that_ends_early_leaves_no_class_untrained(store: KernelStore, method: str, compact: None) -> None:
+    Y = np.hstack([np.random.default_rng(0).random((store.n, 12)) < 0.05 * (1 + np.arange(12))]).astype(int)
+    fit = dmkl.solve(
+        open_stack(store.path), Y, dmkl.SharedMKL(C=10.0, mode="max"), tol=1e-6, max_rounds=1, method=method
+    )
+    assert not fit.converged
+    assert fit.coef.any(axis=0).all()

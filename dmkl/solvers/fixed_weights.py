@@ -113,6 +113,9 @@ class _Whole:
         state = replace(state, coef=with_columns(state.coef, coef), intercept=intercept, primal=primal, dual=dual)
         return replace(state, svm_calls=calls, oracle_calls=calls)
 
+    def leave(self, problem: Problem, state: State) -> State:
+        return state
+
     def _tasks(self, problem: Problem, state: State, classes: NDArray[np.int64]) -> Iterator[tuple[Any, ...]]:
         for k in classes:
             y = problem.Y[:, k]

@@ -54,6 +54,7 @@ def run(
         # at least one round a run: somebody who calls again and again gets on
         outcome.out_of_time = bool(outcome.history) and time.perf_counter() - started >= max_seconds
         if outcome.out_of_time or outcome.state.round >= max_rounds or idle >= STALLED:
+            outcome.state = solver.leave(problem, outcome.state)
             return outcome
         before = outcome.state
         outcome.state = _stepped(problem, solver, before)

@@ -47,6 +47,9 @@ class Solver(Protocol):
     def step(self, problem: Problem, state: State) -> State:
         """One round: improve the classes whose gap is above the tolerance, and certify them over all samples."""
 
+    def leave(self, problem: Problem, state: State) -> State:
+        """The state to make a model of when the loop ends early: no class without coefficients."""
+
 
 MINOR: Any = {"minor": True}  # metadata of a formulation's fields that are only worth a word when not as by default
 

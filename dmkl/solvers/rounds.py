@@ -155,6 +155,9 @@ class Rounds:
         assert applied.forms is not None
         return applied.scores[:, : len(weights)], applied.forms[len(weights) :]
 
+    def leave(self, problem: Problem, state: State) -> State:
+        return state
+
     def _batch(self, problem: Problem, state: State) -> list[int]:
         """The first unfinished classes whose blocks fit in memory together, with room to grow."""
         room = state.room

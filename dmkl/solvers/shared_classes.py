@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import scipy.linalg
+from numpy.typing import NDArray
 
 from dmkl.oracles import ORACLES, least_hinge
 from dmkl.solvers.blocks import Blocks
@@ -15,7 +16,7 @@ from dmkl.solvers.columns import column, dense, with_columns
 from dmkl.solvers.fixed_weights import SCORED, FixedWeights
 from dmkl.solvers.problem import Problem
 from dmkl.solvers.state import Float64, State
-from dmkl.solvers.sweep import combine, quadratic_forms
+from dmkl.solvers.sweep import combine, multiply
 from dmkl.solvers.working_sets import next_set, settled_set
 
 FREE = 1e-8  # alpha is free when it is further than this share of C from its bounds
@@ -55,25 +56,29 @@ def solve_class(question: Question) -> Answer:
     combine(block, question.weights, combined)
     oracle = ORACLES[question.oracle]
     svm = oracle(combined, y, C, intercept=question.intercept, alpha=question.warm, tol=question.tol)
-    forms = quadratic_forms(block, svm.alpha * y)
-    curvature = _curvature(question, combined, svm.alpha) if question.curved else None
+    support = np.flatnonzero(svm.alpha)
+    beta = svm.alpha * y
+    products = np.empty((len(block), len(support)))  # (K_a beta) of the support samples
+    multiply(block, support, beta, products)
+    forms = np.maximum(products @ beta[support], 0.0)
+    curvature = None
+    if question.curved:
+        alpha = svm.alpha[support]
+        free = (alpha > FREE * C) & (alpha < (1 - FREE) * C)
+        curvature = _curvature(combined, support[free], products[:, free], question.intercept)
     return Answer(svm.alpha, float(svm.alpha.sum()), forms, svm.primal, curvature)
 
 
-def _curvature(question: Question, combined: Float64, alpha: Float64) -> Float64:
+def _curvature(combined: Float64, free: NDArray[np.int64], G: Float64, intercept: bool) -> Float64:
     """G K_FF^-1 G' over the free samples F, G_a = (K_a beta)_F, within sum(beta) = 0 where there is an intercept."""
-    s, C = len(question.block), question.C
-    free = np.flatnonzero((alpha > FREE * C) & (alpha < (1 - FREE) * C))
-    if len(free) <= question.intercept:
+    s = len(G)
+    if len(free) <= intercept:
         return np.zeros((s, s))
-    support = np.flatnonzero(alpha)
-    beta = alpha[support] * question.y[support]
-    G = np.array([layer[free[:, None], support].astype(np.float64) @ beta for layer in question.block])
     matrix = combined[free[:, None], free]
     matrix[np.diag_indices(len(free))] += RIDGE * matrix.diagonal().mean()
     solved = scipy.linalg.solve(matrix, np.column_stack([G.T, np.ones(len(free))]), assume_a="pos", check_finite=False)
     result = G @ solved[:, :s]
-    if question.intercept:
+    if intercept:
         along = G @ solved[:, s]
         result -= np.outer(along, along) / solved[:, s].sum()
     return np.asarray(0.5 * (result + result.T))

@@ -18,6 +18,7 @@ from dmkl.registry import Registry
 from dmkl.solvers.blocks import Blocks, block_room
 from dmkl.solvers.columns import column
 from dmkl.solvers.cuts import Cuts
+from dmkl.solvers.fixed_weights import ROUGH
 from dmkl.solvers.problem import Problem
 from dmkl.solvers.sampling import Known, Walk, estimate, smoothed
 from dmkl.solvers.shared_classes import Answer, Classes
@@ -33,7 +34,7 @@ from dmkl.solvers.shared_sum import (
     svm_tolerance,
 )
 from dmkl.solvers.state import Float64, State
-from dmkl.solvers.working_sets import first_sets
+from dmkl.solvers.working_sets import first_sets, whole
 
 WALK = 4.0  # SVM calls of the first walk, as a multiple of the root of the number of classes
 WALK_TOL = 0.01  # of its SVMs
@@ -107,6 +108,18 @@ class SharedMax:
             self._bundle(problem, state, course)
         return self._check(problem, state, course)
 
+    def leave(self, problem: Problem, state: State) -> State:
+        """Train roughly whom nobody has trained yet: that no class is harder did not have to be known before."""
+        untrained = np.flatnonzero(np.diff(state.coef.indptr) == 0)
+        if not len(untrained) or not np.isfinite(state.primal[0]):
+            return state
+        classes = Classes(problem, Blocks(problem, state), state, self._C, self._intercept)
+        classes.settle(untrained.tolist(), state.weights, max(ROUGH, problem.tol))
+        judged = classes.judge(range(problem.m), state.weights, "keep")
+        calls = state.svm_calls + classes.svm_calls
+        primal = np.array([judged.primal.max()])
+        return replace(state, coef=classes.coef, intercept=judged.intercept, primal=primal, svm_calls=calls)
+
     def _walk(self, problem: Problem, state: State, course: _Course) -> None:
         """Stochastic approximation for a while; its averages are where the weights are, what it met is hard."""
         m, walk = problem.m, course.walk
@@ -125,6 +138,12 @@ class SharedMax:
             walk.move(by_weight, by_class, self._eta)
             course.hard[met] = True
         course.weights = walk.average[0]
+        if not whole(problem.n) and not state.round:  # sets that know the classes beat random ones
+            met = np.flatnonzero(course.hard)
+            course.classes.keep(course.classes.alpha)
+            course.classes.settle(met.tolist(), course.weights, ROUGH)
+            course.cut(met)
+            course.classes.judge(met.tolist(), course.weights, "anew")
         if self._plain:
             course.lowest(course.weights, np.zeros((problem.stack.s,) * 2))
 
@@ -176,6 +195,7 @@ class SharedMax:
         """Judge every class at the weights found; solve again those that the bound does not cover."""
         weights, tol, m, classes = course.weights, problem.tol, problem.m, course.classes
         classes.keep(classes.alpha)
+        before = classes.working.copy()
         primal, intercept = np.empty((2, m))
         for some, sets in ((np.flatnonzero(course.hard), "grow"), (np.flatnonzero(~course.hard), "keep")):
             judged = classes.judge(some.tolist(), weights, sets)
@@ -191,8 +211,9 @@ class SharedMax:
         unsure = np.flatnonzero((primal * (1 - tol) > course.lower) & (_gaps(primal, lower) > HALF * tol))
         unsure = unsure[np.argsort(-primal[unsure], kind="stable")]  # who is hard is probably among the first
         harder, size = np.zeros(m, dtype=bool), FIRST_CHECKED
-        moved = not np.array_equal(classes.working, state.working)  # then the bound is still to rise
-        while len(unsure) and not moved and not harder.any():
+        rising = (primal[course.hard] * (1 - tol) > course.lower).any() and not self._plain
+        rising = rising and not np.array_equal(classes.working, before)  # the hard classes' bound, with larger sets
+        while len(unsure) and not rising and not harder.any():
             settle(unsure[:size])
             unsure, size = unsure[size:], 2 * size
             harder = ~course.hard & (lower * (1 - tol) > course.lower)

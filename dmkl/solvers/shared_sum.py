@@ -92,6 +92,9 @@ class SharedSum:
         found = {"coef": classes.coef, "intercept": judged.intercept, "primal": np.array([primal])}
         return replace(after, weights=best.weights, **found)
 
+    def leave(self, problem: Problem, state: State) -> State:
+        return state
+
     def _inner(self, problem: Problem, state: State, classes: Classes) -> tuple[_Tried, Cuts, float, int]:
         """The best combination on the blocks, the cuts, a lower bound, and how many combinations were tried."""
         wanted = inner_gap(problem, state)

@@ -30,6 +30,18 @@ def sweep(K: NDArray[Any], beta: Float64, weights: Float64, combined: Float64, p
             products[a, i] = total
 
 
+@jit(fastmath={"reassoc", "contract"})
+def multiply(K: NDArray[Any], rows: NDArray[Any], beta: Float64, products: Float64) -> None:
+    """products[a, r] = (K[a] beta)[rows[r]]."""
+    s, n = K.shape[0], K.shape[1]
+    for a in range(s):
+        for r in range(rows.shape[0]):
+            total = 0.0
+            for j in range(n):
+                total += np.float64(K[a, rows[r], j]) * beta[j]
+            products[a, r] = total
+
+
 def quadratic_forms(K: NDArray[Any], beta: Float64) -> Float64:
     """beta' K_a beta of every layer, over the support of beta only; never negative."""
     support = np.flatnonzero(beta)

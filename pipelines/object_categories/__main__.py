@@ -27,13 +27,12 @@ from pipelines.object_categories.selection import Plan, progress, run_split
 SPLITS = 3
 WHOLE = ((0.25, 1.0, 4.0, 16.0), (False, True), (0.1, 1.0, 10.0, 100.0, 1000.0), 3)
 QUICK = ((1.0, 4.0), (False, True), (1.0, 10.0), 2)
-QUICK_CLASSES = 20
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("data", choices=list(COLLECTIONS))
-    parser.add_argument("--quick", action="store_true", help=f"one split, {QUICK_CLASSES} classes, a small grid")
+    parser.add_argument("--quick", action="store_true", help="one split, some of the classes, a small grid")
     parser.add_argument("--splits", type=int, default=SPLITS, help=f"how many training and test sets ({SPLITS})")
     parser.add_argument("--views", choices=("paper", "all"), default="paper", help="of Caltech-101: 4 or all 9")
     parser.add_argument("--folder", type=Path, help="for results and distances (runs/object_categories/DATA)")
@@ -42,7 +41,7 @@ def main() -> int:
     folder = options.folder or Path("runs/object_categories") / name
     collection = COLLECTIONS[options.data](options.views == "all")
     if options.quick:
-        collection = collection.fewer(QUICK_CLASSES)
+        collection = collection.fewer(collection.quick_classes)
     scales, centred, Cs, folds = QUICK if options.quick else WHOLE
     plan = Plan([Setting(s, c) for c in centred for s in scales], Cs, folds, collection.cv_classes)
     splits = collection.splits[: 1 if options.quick else options.splits]
