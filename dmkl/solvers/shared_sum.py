@@ -21,7 +21,6 @@ HALF = 0.5  # the inner gap as a share of the tolerance, so that the samples out
 EARLY = 0.1  # and of the certified gap so far: first rounds are loose
 FIRST = 0.05  # the first round's inner gap
 SVM_SHARE = 0.1  # of the gap so far, the tolerance of an SVM
-SVM_LEAST = 0.02  # and of the inner gap wanted
 ENOUGH = 0.1  # of the fall that the model promised: less is no step
 STIFFER, STIFFEST = 4.0, 64.0  # the curvature after steps that fell short: the new cuts have to do the rest
 PROXIMITY = 0.1  # of the gap, added to the curvature: cuts alone jump
@@ -39,7 +38,8 @@ def inner_gap(problem: Problem, state: State) -> float:
 def svm_tolerance(gap: float, wanted: float) -> float:
     """Of an SVM at weights with this gap. Weights that are off by e raise the objective by e^2 and lower the bound by
     e: to see which of two is better takes more digits the smaller the gap is."""
-    return max(SVM_LEAST * wanted, min(SVM_SHARE * gap, gap * float(np.sqrt(max(gap, 0.0)))))
+    least = max(gap, wanted)
+    return min(SVM_SHARE * least, least * float(np.sqrt(least)))
 
 
 @dataclass(frozen=True)
