@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from dmkl.errors import ResourceError
 from dmkl.solvers.problem import Problem
 from dmkl.solvers.state import State
+from dmkl.solvers.working_sets import whole
 
 Mask = NDArray[np.bool_]
 
@@ -24,6 +25,11 @@ def block_room(problem: Problem) -> int:
     memory = problem.stack.memory
     planned = memory.limit - PROCESS_BYTES - problem.stack.held_bytes
     return int(BLOCK_SHARE * (planned if planned > 0 else memory.left))
+
+
+def own_layers(problem: Problem, kernels: int) -> int:
+    """How many matrices a block takes memory for: none where it is the stack's own array."""
+    return 0 if whole(problem.n) and problem.stack.in_one_array else kernels
 
 
 def require_room(k: int, samples: int, needed: int, room: int) -> None:
@@ -99,4 +105,5 @@ class Blocks:
         self._kept.update(zip(missing, found, strict=True))
 
     def _bytes(self, k: int) -> int:
-        return int(self._problem.stack.s * self._problem.stack.dtype.itemsize * len(self._sets[k]) ** 2)
+        stack = self._problem.stack
+        return int(own_layers(self._problem, stack.s) * stack.dtype.itemsize * len(self._sets[k]) ** 2)

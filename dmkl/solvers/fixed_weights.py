@@ -146,7 +146,7 @@ class _Compact:
     def outlined(self, problem: Problem, state: State) -> State:
         return state
 
-    def layers(self, active: NDArray[np.bool_]) -> int:
+    def layers(self, problem: Problem, active: NDArray[np.bool_]) -> int:
         return 1
 
     def gather(self, problem: Problem, state: State, sets: list[Samples], kernels: list[Samples]) -> list[NDArray[Any]]:

@@ -20,6 +20,7 @@ from dmkl.errors import ConfigError
 from dmkl.norms import MixedNorm
 from dmkl.oracles import ORACLES, least_hinge
 from dmkl.registry import Registry
+from dmkl.solvers.blocks import own_layers
 from dmkl.solvers.fixed_weights import outlined
 from dmkl.solvers.interior import solve_interior
 from dmkl.solvers.mirror import solve_mirror
@@ -142,7 +143,7 @@ def _mirror_paper(K: Any, y: Float64, C: float, norm: MixedNorm, tol: float, ora
 METHODS: Registry[Method] = Registry("method")
 # its weights count, not its own bounds; where the norm has kinks (q = inf) nearly right weights may not be enough
 METHODS.register(
-    "interior", Method(_interior, share=0.1, attempts=3)
+    "interior", Method(_interior, share=0.3, attempts=3)
 )  # its weights, not its own bounds, are what is used
 METHODS.register("mirror", Method(_mirror, share=0.4))
 METHODS.register("mirror-paper", Method(_mirror_paper, share=0.4))
@@ -162,8 +163,8 @@ class _MixedNormMachine:
     def outlined(self, problem: Problem, state: State) -> State:
         return outlined(problem, state, self.norm.uniform(), self.C)
 
-    def layers(self, active: NDArray[np.bool_]) -> int:
-        return int(active.sum())
+    def layers(self, problem: Problem, active: NDArray[np.bool_]) -> int:
+        return own_layers(problem, int(active.sum()))
 
     def gather(self, problem: Problem, state: State, sets: list[Samples], kernels: list[Samples]) -> list[NDArray[Any]]:
         return problem.stack.block(sets, kernels=[A.tolist() for A in kernels])

@@ -71,8 +71,8 @@ class Machine(Protocol):
     def outlined(self, problem: Problem, state: State) -> State:
         """The first state with a rough idea of coefficients and sets, where one is cheap to have."""
 
-    def layers(self, active: NDArray[np.bool_]) -> int:
-        """How many matrices a block of these kernels holds."""
+    def layers(self, problem: Problem, active: NDArray[np.bool_]) -> int:
+        """How many matrices of its own a block of these kernels holds."""
 
     def gather(self, problem: Problem, state: State, sets: list[Samples], kernels: list[Samples]) -> list[NDArray[Any]]:
         """The blocks of these sets of samples and kernels, in one pass."""
@@ -166,7 +166,7 @@ class Rounds:
         batch: list[int] = []
         used = 0
         for k in unfinished:
-            needed = self._machine.layers(state.active[k]) * self._itemsize * int(sizes[k]) ** 2
+            needed = self._machine.layers(problem, state.active[k]) * self._itemsize * int(sizes[k]) ** 2
             require_room(k, int(sizes[k]), needed, room)
             known = state.primal[k] < np.inf or state.coef.indptr[k] < state.coef.indptr[k + 1]
             grown = needed * (1 if known else GROWTH_ROOM)

@@ -109,6 +109,11 @@ class KernelStack:
         return sum(shard.nbytes for shard in self._shards if isinstance(shard, ArrayShard | HeldShard))
 
     @property
+    def in_one_array(self) -> bool:
+        """Whether a block of all samples and kernels costs nothing."""
+        return self._whole_array(self.dtype) is not None
+
+    @property
     def n(self) -> int:
         return self.grid.n
 
