@@ -20,7 +20,7 @@ path = "data.npz"
 test = 0
 [[kernels]]
 kernel = "rbf"
-width = ["0.5 median", "1 median", "2 median"]
+width = ["0.25 median", "0.35 median", "0.5 median", "0.7 median", "1 median", "1.4 median", "2 median", "2.8 median"]
 [formulation]
 name = "vskl"
 q = 2.0
@@ -33,7 +33,7 @@ KILLS = 5
 
 def write_data(folder: Path, classes: int = 100) -> None:
     rng = np.random.default_rng(0)
-    y = np.repeat(np.arange(classes), 12)
+    y = np.repeat(np.arange(classes), 20)
     views = {f"X_v{v}": 0.7 * rng.normal(size=(classes, 20))[y] + rng.normal(size=(len(y), 20)) for v in range(3)}
     np.savez(folder / "data.npz", y=y, **views)
     (folder / "config.toml").write_text(CONFIG)
@@ -55,7 +55,7 @@ def test_kill_9_at_random_moments_changes_nothing(tmp_path: Path) -> None:
         seen = checkpoint.stat().st_mtime_ns if checkpoint.exists() else 0
         while process.poll() is None and not (checkpoint.exists() and checkpoint.stat().st_mtime_ns > seen):
             time.sleep(0.005)  # at least one round a life, else five lives might see none
-        time.sleep(rng.uniform(0.0, 0.7))
+        time.sleep(rng.uniform(0.0, 0.4))
         assert process.poll() is None, "the run ended before it could be killed five times"
         process.send_signal(signal.SIGKILL)
         process.wait()
