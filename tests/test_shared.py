@@ -16,7 +16,6 @@ from scipy.optimize import linprog
 import dmkl
 from dmkl.errors import ConfigError, ResourceError
 from dmkl.solvers import working_sets
-from dmkl.solvers.blocks import BLOCK_SHARE
 from dmkl.solvers.cuts import Cuts
 from dmkl.solvers.sampling import Known, Walk, estimate, smoothed
 from dmkl.solvers.shared_classes import Question, solve_class
@@ -144,12 +143,13 @@ def test_a_run_cut_short_goes_on_and_ends_the_same(
     assert (fit.rounds, fit.svm_calls) == (undisturbed.rounds, undisturbed.svm_calls)
 
 
-def test_blocks_are_gathered_in_batches_that_fit(store: KernelStore, compact: None) -> None:
+def test_blocks_are_gathered_in_batches_that_fit(
+    store: KernelStore, compact: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     stack = open_stack(store.path, backend="disk", workers=1)
     free = dmkl.solve(stack, store.labels, dmkl.SharedMKL(C=10.0))
     room = 1.2 * store.s * 4 * free.state.working.sum(axis=0).max() ** 2  # one class, and not two
-    tight = type("Tight", (), {"left": room / BLOCK_SHARE, "limit": 1, "require": lambda *_: None})()
-    stack.memory = tight
+    monkeypatch.setattr("dmkl.solvers.shared_sum.block_room", lambda problem: int(room))
     batched = dmkl.solve(stack, store.labels, dmkl.SharedMKL(C=10.0))
     assert batched.passes > free.passes
     assert np.array_equal(batched.coef, free.coef)

@@ -156,7 +156,7 @@ def test_blocks_are_gathered_in_batches_that_fit(store: KernelStore, compact: No
     assert store.labels is not None
     stack = open_stack(store.path, backend="disk", workers=1)
     free = dmkl.solve(stack, store.labels, dmkl.UniformMKL())
-    one_block = 150 * 150 * 4
+    one_block = 150 * 150 * 8
     tight = type("Tight", (), {"left": 2.2 * one_block, "limit": 1, "require": lambda *_: None})()
     stack.memory = tight
     batched = dmkl.solve(stack, store.labels, dmkl.UniformMKL())

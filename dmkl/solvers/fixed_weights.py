@@ -23,6 +23,7 @@ from dmkl.solvers.working_sets import settled_set, whole
 WHOLE_SHARE = 0.6  # of the memory left that the average matrix may take
 PIECES = 1.5  # bytes in flight while a matrix is put together, as a multiple of its own
 FLOAT32_TOL = 1e-4  # below it, averages of float32 kernels are kept in float64
+DOUBLE_UP_TO = 2000  # and up to so many samples
 INNER = 0.25  # a compact problem's tolerance as a share of the whole one's
 
 
@@ -77,8 +78,10 @@ def outlined(problem: Problem, state: State, weights: Float64, C: float, *, inte
 
 
 def _dtype(problem: Problem) -> np.dtype[Any]:
-    """What averages are kept in: rounding them once more must stay far below the tolerance."""
-    return problem.stack.dtype if problem.tol >= FLOAT32_TOL else np.dtype(np.float64)
+    """What averages are kept in: rounding them once more must stay far below the tolerance. Small ones in float64 in
+    any case, as compact blocks are combined: then only one variant of the SVM has to be compiled."""
+    double = problem.tol < FLOAT32_TOL or problem.n <= DOUBLE_UP_TO
+    return np.dtype(np.float64) if double else problem.stack.dtype
 
 
 def _whole_fits(problem: Problem) -> bool:
