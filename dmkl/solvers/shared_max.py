@@ -234,7 +234,7 @@ class SharedMax:
             oracle_calls=state.oracle_calls + calls,
             own={**own, "forms": state.own["forms"]},
         )
-        if worst >= state.primal[0]:
+        if worst > state.primal[0]:  # as good is better: the worst may be a class that nobody has trained yet
             return after
         found = {"coef": course.classes.coef, "intercept": intercept, "primal": np.array([worst])}
         return replace(after, weights=weights, own={**own, "forms": course.forms}, **found)
