@@ -5,10 +5,12 @@ from typing import TYPE_CHECKING, Any
 from dmkl.version import __version__
 
 if TYPE_CHECKING:
-    from dmkl.solvers import L1MKL, VSKL, Fit, LpMKL, SharedMKL, UniformMKL, grid, solve, solve_path
+    from dmkl.estimators import SpicyMKLClassifier, SpicyMKLRegressor
+    from dmkl.solvers import L1MKL, VSKL, Fit, LpMKL, SharedMKL, SpicyMKL, UniformMKL, grid, solve, solve_path
     from dmkl.stack import KernelStack
 
-_SOLVERS = ("Fit", "L1MKL", "LpMKL", "SharedMKL", "UniformMKL", "VSKL", "grid", "solve", "solve_path")
+_ESTIMATORS = ("SpicyMKLClassifier", "SpicyMKLRegressor")
+_SOLVERS = ("Fit", "L1MKL", "LpMKL", "SharedMKL", "SpicyMKL", "UniformMKL", "VSKL", "grid", "solve", "solve_path")
 
 __all__ = [
     "L1MKL",
@@ -17,6 +19,9 @@ __all__ = [
     "KernelStack",
     "LpMKL",
     "SharedMKL",
+    "SpicyMKL",
+    "SpicyMKLClassifier",
+    "SpicyMKLRegressor",
     "UniformMKL",
     "__version__",
     "grid",
@@ -25,7 +30,7 @@ __all__ = [
 ]
 
 _HOMES = {"KernelStack": "dmkl.stack"}
-_HOMES |= dict.fromkeys(_SOLVERS, "dmkl.solvers")
+_HOMES |= dict.fromkeys(_SOLVERS, "dmkl.solvers") | dict.fromkeys(_ESTIMATORS, "dmkl.estimators")
 
 
 def __getattr__(name: str) -> Any:

@@ -6,6 +6,8 @@ one line and exits with the code; a traceback is shown only with `--debug`.
 
 from __future__ import annotations
 
+LISTED = 20  # names in a hint; a table may have hundreds of columns
+
 
 class DmklError(Exception):
     """Base of all refusals; `str()` is the whole one-line message."""
@@ -70,9 +72,10 @@ class SolverError(DmklError):
 
 
 def did_you_mean(name: str, known: list[str]) -> str:
-    """A hint for a misspelt name: the nearest known one, then the whole list."""
+    """A hint for a misspelt name: the nearest known one, then the list, or of a long one the nearest again."""
     import difflib
 
     near = difflib.get_close_matches(name, known, n=1)
-    listed = "known: " + ", ".join(sorted(known))
+    shown = known if len(known) <= LISTED else difflib.get_close_matches(name, known, n=LISTED, cutoff=0.0)
+    listed = "known: " + ", ".join(sorted(shown)) + (", ..." if len(shown) < len(known) else "")
     return f"did you mean '{near[0]}'? ({listed})" if near else listed

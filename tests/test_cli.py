@@ -130,18 +130,22 @@ def test_quiet_is_quiet(folder: Path, capfd: pytest.CaptureFixture[str]) -> None
     assert captured.out == captured.err == ""
 
 
-def test_an_interrupted_run_goes_on(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("kernels", ["store", "compute"])
+def test_an_interrupted_run_goes_on(folder: Path, monkeypatch: pytest.MonkeyPatch, kernels: str) -> None:
+    command = ["train", "config.toml", "-o", "run", "-s", f"run.kernels={kernels}"]
+
     def interrupt(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
         patch.setattr("dmkl.experiment.training.solve", interrupt)
-        assert run("train", "config.toml", "-o", "run") == 130
+        assert run(*command) == 130
     assert not (folder / "run/scores.json").exists()
     tiles = sorted((folder / "run/kernels.zarr/gram/c").rglob("*"))
+    assert bool(tiles) == (kernels == "store")
     before = [path.stat().st_mtime_ns for path in tiles]
-    assert run("train", "config.toml", "-o", "run", "-s", "formulation.C=7") == 8
-    assert run("train", "config.toml", "-o", "run") == 0
+    assert run(*command, "-s", "formulation.C=7") == 8
+    assert run(*command) == 0
     assert before == [path.stat().st_mtime_ns for path in tiles]
 
 
@@ -157,6 +161,11 @@ WRONG = [
     (["train", "config.toml", "-s", "formulation.C=0"], 2, "C should be positive and finite, not 0"),
     (["train", "config.toml", "--oracle", "libsvn"], 2, "unknown oracle 'libsvn'; did you mean 'libsvm'"),
     (["train", "config.toml", "--memory", "lots"], 2, "'lots' is not an amount of memory"),
+    (
+        ["train", "config.toml", "-s", "run.kernels=stored"],
+        2,
+        "[run] kernels = 'stored' is not understood; did you mean",
+    ),
     (["train", "config.toml", "--cluster", "slurn"], 2, "'slurn' is not a cluster"),
     (["train", "config.toml", "-s", "data.labels=z"], 4, "no array 'z' for the labels"),
     (["train", "config.toml", "-s", "data.path=none.npz"], 4, "none.npz"),
@@ -348,8 +357,9 @@ def scheduler(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 def test_workers_started_by_hand_give_the_local_model(folder: Path, scheduler: str) -> None:
-    assert run("train", "config.toml", "-q", "-o", "near") == 0
-    assert run("train", "config.toml", "-q", "-o", "far", "--cluster", scheduler) == 0
+    command = ["train", "config.toml", "-q", "-s", "run.kernels=store"]
+    assert run(*command, "-o", "near") == 0
+    assert run(*command, "-o", "far", "--cluster", scheduler) == 0
     near, far = (load_model(folder / name / "model.zarr.zip") for name in ("near", "far"))
     assert np.array_equal(near.coef, far.coef)
     assert np.array_equal(near.intercept, far.intercept)

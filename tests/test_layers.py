@@ -25,9 +25,22 @@ LEAVES = (
     "files",
     "memory",
     "norms",
+    "losses",
     "runtime",
 )
-LAYERS = ("data", "kernels", "store", "stack", "oracles", "solvers", "model", "report", "experiment", "cli")
+LAYERS = (
+    "data",
+    "kernels",
+    "store",
+    "stack",
+    "oracles",
+    "solvers",
+    "model",
+    "estimators",
+    "report",
+    "experiment",
+    "cli",
+)
 ORDER = (*LEAVES, *LAYERS, "__init__", "__main__")
 
 

@@ -16,7 +16,8 @@ from dmkl.runtime import Local
 from dmkl.stack import KernelStack, open_stack
 from dmkl.store import KernelStore
 
-BACKENDS = ("array", "memory", "disk", "cluster", "cluster-streamed")
+BACKENDS = ("array", "memory", "disk", "computed", "cluster", "cluster-streamed", "cluster-computed")
+STREAMED = {"cluster-streamed": "disk", "cluster-computed": "computed"}
 LARGEST_TILE = 40  # of the shared store
 
 
@@ -30,8 +31,8 @@ def make(backend: str, store: KernelStore, request: pytest.FixtureRequest) -> Ke
         return KernelStack.from_array(whole(store), groups=store.bank.groups, largest_tile=LARGEST_TILE)
     if backend == "cluster":
         return open_stack(store.path, runtime=request.getfixturevalue("two_workers"))
-    if backend == "cluster-streamed":
-        return open_stack(store.path, runtime=request.getfixturevalue("two_workers"), backend="disk")
+    if backend in STREAMED:
+        return open_stack(store.path, runtime=request.getfixturevalue("two_workers"), backend=STREAMED[backend])
     return open_stack(store.path, backend=backend, workers=2)
 
 

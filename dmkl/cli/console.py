@@ -74,9 +74,9 @@ class Console:
             self._advance(event.stage, event.done, event.total, "")
         elif isinstance(event, RoundDone):
             detail = f"round {event.round}, worst gap {short(event.gap)}, {event.svm_calls} SVM calls"
-            self._advance("classes", event.finished, event.classes, detail)
+            self._advance("solved", event.finished, event.classes, detail)
             if self._verbosity > 0:
-                self._err(f"classes  {event.finished}/{event.classes}  {detail}")
+                self._err(f"solved   {event.finished}/{event.classes}  {detail}")
 
     def _advance(self, stage: str, done: int, total: int, detail: str) -> None:
         if self._bar is not None:
@@ -106,6 +106,11 @@ def short(value: float) -> str:
     """'9.8e-4': a small number in few characters."""
     mantissa, exponent = f"{value:.1e}".split("e") if math.isfinite(value) else (str(value), "0")
     return mantissa if not int(exponent) else f"{mantissa}e{int(exponent)}"
+
+
+def figure(name: str, value: float) -> str:
+    """'balanced accuracy 0.912': three decimals, or three digits where those would be zeros."""
+    return f"{name.replace('_', ' ')} {value:{'.3f' if abs(value) >= 0.01 else '.3g'}}"
 
 
 def count(number: int, noun: str) -> str:

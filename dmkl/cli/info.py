@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from dmkl.cli import options
-from dmkl.cli.console import Console, count, short
+from dmkl.cli.console import Console, count, figure, short
 from dmkl.errors import StoreError
 
 
@@ -49,7 +49,7 @@ def _run(folder: Path, console: Console) -> None:
         count(len(model.coef), "support sample"),
     )
     for name, value in summary.get("score", {}).get("metrics", {}).items():
-        console.line("score", f"{name.replace('_', ' ')} {value:.3f}")
+        console.line("score", figure(name, value))
     console.result({"run": str(folder), "finished": True, **summary})
 
 
@@ -57,24 +57,26 @@ def _store(folder: Path, verify: bool, console: Console) -> None:
     from dmkl.store import KernelStore
 
     store = KernelStore(folder)
-    missing, total = len(store.missing()), store.grid.tiles
+    missing, total = len(store.missing()), len(store.pairs)
     facts: dict[str, Any] = {
         "store": str(folder),
         "kernels": store.bank.recipes(),
         "n": store.n,
         "tile": store.grid.tile,
         "bytes": store.nbytes,
+        "computed": store.computed,
         "tiles": total,
         "missing": missing,
         "data": store.data_hash,
     }
+    size = "computed on the fly" if store.computed else f"{store.nbytes / 1e6:,.0f} MB"
     state = "complete" if not missing else f"{missing:,} of {total:,} tiles missing"
-    console.line("store", str(folder), f"n = {store.n:,}", f"{store.nbytes / 1e6:,.0f} MB", state)
+    console.line("store", str(folder), f"n = {store.n:,}", size, state)
     for kernel in store.bank.kernels:
         console.line("kernel", kernel.name, f"group {kernel.group}", *kernel.normalise)
     if verify:
         store.require_complete()
-        for a, (i, j) in ((a, pair) for a in range(store.s) for pair in store.grid.pairs()):
+        for a, (i, j) in ((a, pair) for a in range(store.s) for pair in store.pairs):
             store.read_tile(a, i, j)
         console.line("verify", f"{count(total, 'tile')} read, every checksum right")
         facts["verified"] = True

@@ -41,11 +41,13 @@ def kernels(
     path = Path(output or source.config.run.store or (source.store.path if source.store else f"{source.name}.zarr"))
     started = time.perf_counter()
     prepared = prepare(source.config)
+    for text in prepared.notes:
+        console.note(text)
     projection = project(prepared, source.config)
     facts = {**projection.to_dict(), "store": str(path)}
     console.line("kernels", *_words(facts))
     if path.exists():
-        KernelStore(path).check_same(prepared.bank, prepared.train)
+        KernelStore(path).check_same(prepared.bank, prepared.train, computed=False)
     else:
         check_space(path, projection.nbytes)
     if dry_run:

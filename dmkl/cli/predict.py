@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from dmkl.cli import options
-from dmkl.cli.console import Console, count
+from dmkl.cli.console import Console, count, figure
 from dmkl.errors import ConfigError, OutputError
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 @click.option("--workers", type=click.IntRange(1), metavar="N", help="Threads.")
 @options.output
 def predict(run: str, data: str, output: str, workers: int | None, as_json: bool, verbose: int, quiet: bool) -> None:
-    """Predict the labels of DATA with the model of RUN (a run directory or a model file)."""
+    """Predict the labels or targets of DATA with the model of RUN (a run directory or a model file)."""
     from dmkl.runtime import Local
 
     console = Console(as_json=as_json, verbosity=options.verbosity(verbose, quiet))
@@ -57,8 +58,7 @@ def evaluate(run: str, data: str, workers: int | None, as_json: bool, verbose: i
     assert samples.labels is not None
     scores = model.decision(samples, Local(workers or 0))
     metrics = score(model, scores, samples.labels)
-    words = [f"{name.replace('_', ' ')} {value:.3f}" for name, value in metrics.items()]
-    console.line("score", count(samples.n, "sample"), *words)
+    console.line("score", count(samples.n, "sample"), *(figure(name, value) for name, value in metrics.items()))
     console.result({"n": samples.n, "metrics": metrics, "per_class": per_class(model, scores, samples.labels)})
 
 
@@ -98,18 +98,34 @@ def _write(path: Path, model: Model, labels: Labels, scores: Any) -> None:
 
     from dmkl.files import write_atomically
 
-    names = model.classes[1:] if model.task == "binary" else model.classes
-    predicted = labels.values if model.task == "multilabel" else np.array(model.classes)[labels.values]
+    arrays = _arrays(model, labels, scores)
     if path.suffix == ".npz":
         buffer = io.BytesIO()
-        np.savez_compressed(buffer, allow_pickle=False, label=predicted, score=scores, classes=np.array(names))
+        np.savez_compressed(buffer, allow_pickle=False, **arrays)
         write_atomically(path, buffer.getvalue())
         return
+    columns = dict(_columns(model, arrays))
     text = io.StringIO()
     writer = csv.writer(text)
-    multilabel = model.task == "multilabel"
-    label_names = [f"label {name}" for name in names] if multilabel else ["label"]
-    writer.writerow([*label_names, *(f"score {name}" for name in names)])
-    for label, row in zip(predicted, scores, strict=True):
-        writer.writerow([*(label.tolist() if multilabel else [label]), *(repr(float(value)) for value in row)])
+    writer.writerow(columns)
+    writer.writerows(zip(*(values.tolist() for values in columns.values()), strict=True))
     write_atomically(path, text.getvalue().encode())
+
+
+def _arrays(model: Model, labels: Labels, scores: Any) -> dict[str, Any]:
+    """What is written: labels with the scores they follow from, or the predicted targets, which are scores."""
+    import numpy as np
+
+    if model.task == "regression":
+        return {"prediction": labels.values}
+    predicted = labels.values if model.task == "multilabel" else np.array(model.classes)[labels.values]
+    return {"label": predicted, "score": scores, "classes": np.array(model.outputs)}
+
+
+def _columns(model: Model, arrays: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    """The arrays as columns of a table; a matrix has one for each output of the model."""
+    for name, values in arrays.items():
+        if values.ndim == 2:
+            yield from ((f"{name} {output}", values[:, k]) for k, output in enumerate(model.outputs))
+        elif name != "classes":  # they are the outputs' names
+            yield name, values

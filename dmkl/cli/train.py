@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from dmkl.cli import options
-from dmkl.cli.console import Console, count, short
+from dmkl.cli.console import Console, count, figure, short
 from dmkl.cli.source import budget, read_source
 from dmkl.errors import DeadlineReached, SolverError
 
@@ -68,28 +68,28 @@ def train(
 
 
 def _kernels(facts: dict[str, Any]) -> list[str]:
-    size = f"{facts['bytes'] / 1e6:,.0f} MB"
-    return [str(facts["kernels"]), count(facts["views"], "view"), f"n = {facts['n']:,}", size]
+    size = "computed on the fly" if facts["computed"] else f"{facts['bytes'] / 1e6:,.0f} MB"
+    return [f"{facts['kernels']:,}", count(facts["views"], "view"), f"n = {facts['n']:,}", size]
 
 
 def _train(facts: dict[str, Any]) -> list[str]:
     proof = "proved" if facts["converged"] else "NOT proved to the tolerance"
     return [
         facts["formulation"],
-        count(facts["classes"], "class"),
+        count(facts["classes"], NOUNS.get(facts["task"], "class")),
         count(facts["passes"], "pass"),
-        count(facts["svm_calls"], "SVM call"),
+        *([count(facts["svm_calls"], "SVM call")] if facts["svm_calls"] else []),  # not every loss is an SVM's
         f"gap {short(facts['gap'])} ({proof})",
     ]
 
 
 def _score(facts: dict[str, Any]) -> list[str]:
     name, value = next(iter(facts["metrics"].items()))
-    words = [f"{name.replace('_', ' ')} {value:.3f}"]
+    words = [figure(name, value)]
     if "best_single" in facts:
         best = facts["best_single"]
-        words.append(f"average kernel {facts['average']['metrics'][name]:.3f}")
-        words.append(f"best single {best['metrics'][name]:.3f} ({best['kernel']})")
+        words.append(figure("average kernel", facts["average"]["metrics"][name]))
+        words.append(f"{figure('best single', best['metrics'][name])} ({best['kernel']})")
     return words
 
 
@@ -97,4 +97,5 @@ def _report(facts: dict[str, Any]) -> list[str]:
     return [facts["path"]]
 
 
+NOUNS = {"multilabel": "label", "regression": "target"}  # what one of the outputs is, when it is no class
 WORDS = {"kernels": _kernels, "train": _train, "score": _score, "report": _report}

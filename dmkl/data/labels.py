@@ -31,7 +31,10 @@ class Labels:
     def signs(self) -> NDArray[np.float64]:
         """(n, m) signs of one-against-rest: +1 in the class, -1 outside; binary has only its second class."""
         if self.task == "regression":
-            raise DataError("real-valued labels have no classes to tell apart", "use a regression formulation")
+            raise DataError(
+                "real-valued labels have no classes to tell apart",
+                'use formulation.name = "spicy" with loss = "squared" or "epsilon"',
+            )
         if self.task == "multilabel":
             inside = self.values != 0
         elif self.task == "binary":

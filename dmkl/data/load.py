@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -11,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmkl.config import DataConfig, ViewConfig
-from dmkl.data.dataset import Block, Dataset, make_view
+from dmkl.data.dataset import Block, Dataset, View, make_view
 from dmkl.data.examples import EXAMPLES
 from dmkl.data.labels import Labels, encode_like, make_labels
 from dmkl.data.readers import read_arrays
@@ -91,7 +90,25 @@ def _build(
     else:
         blocks = _discover(arrays, apart, data.labels)
     n = _count(arrays, data, blocks)
-    return Dataset({name: make_view(name, kind, raw, n=n) for name, (kind, raw) in blocks.items()}, labels)
+    made = {name: make_view(name, kind, raw, n=n) for name, (kind, raw) in blocks.items()}
+    for name, view in views.items():
+        if view.each:
+            names = _chosen_columns(arrays, name, view.columns, apart) if view.columns else []
+            _add_columns(made, made[name], names)
+    return Dataset(made, labels)
+
+
+def _add_columns(made: dict[str, View], whole: View, names: Sequence[str]) -> None:
+    """Every column as a dense view of its own, called by its name or, if it has none, its number: "whole.column"."""
+    if whole.kind != "features":
+        raise ConfigError(f"[views.{whole.name}] each = true needs features, not a {whole.kind} matrix")
+    columns = whole.values.tocsc() if hasattr(whole.values, "tocsc") else whole.values
+    for j, column in enumerate(names or range(columns.shape[1])):
+        name = f"{whole.name}.{column}"
+        if name in made:
+            raise ConfigError(f"two views are called '{name}', one of them a column of '{whole.name}'", "rename one")
+        values = columns[:, [j]]
+        made[name] = View(name, whole.kind, values.toarray() if hasattr(values, "toarray") else values)
 
 
 def _find(arrays: Arrays, name: str, role: str) -> Block:
@@ -101,12 +118,10 @@ def _find(arrays: Arrays, name: str, role: str) -> Block:
 
 
 def _suggest(name: str, known: list[str]) -> str:
-    """A hint that stays short for tables of hundreds of columns and sees through upper and lower case."""
+    """A hint that sees through upper and lower case."""
     same = [other for other in known if other.lower() == name.lower()]
     if same:
         return f"did you mean '{same[0]}'?"
-    if len(known) > 20:
-        known = difflib.get_close_matches(name, known, n=20, cutoff=0.0)
     return did_you_mean(name, known)
 
 
@@ -124,7 +139,7 @@ def _pick(arrays: Arrays, name: str, view: ViewConfig, apart: set[str]) -> Block
     if view.array and view.columns:
         raise ConfigError(f"[views.{name}] names both array and columns", "keep one")
     if view.columns:
-        return _columns(arrays, name, view.columns, apart)
+        return _stack([(c, arrays[c]) for c in _chosen_columns(arrays, name, view.columns, apart)], name)
     candidates = [view.array] if view.array else [PREFIXES[view.kind] + name, "X_" + name, name]
     found = next((candidate for candidate in candidates if candidate in arrays), None)
     if found is None:
@@ -132,7 +147,8 @@ def _pick(arrays: Arrays, name: str, view: ViewConfig, apart: set[str]) -> Block
     return arrays[found]
 
 
-def _columns(arrays: Arrays, view: str, patterns: tuple[str, ...], apart: set[str]) -> NDArray[Any]:
+def _chosen_columns(arrays: Arrays, view: str, patterns: tuple[str, ...], apart: set[str]) -> list[str]:
+    """The columns of a table that a view names or matches, in the order of the table."""
     known = [name for name, values in arrays.items() if values.ndim == 1 and name not in apart]
     chosen: set[str] = set()
     for pattern in patterns:
@@ -143,7 +159,7 @@ def _columns(arrays: Arrays, view: str, patterns: tuple[str, ...], apart: set[st
         if not matches:
             raise DataError(f"'{pattern}' of view '{view}' matches no numeric column", _suggest(pattern, known))
         chosen.update(matches)
-    return _stack([(name, arrays[name]) for name in known if name in chosen], view)
+    return [name for name in known if name in chosen]
 
 
 def _stack(columns: list[tuple[str, Block]], view: str) -> NDArray[Any]:

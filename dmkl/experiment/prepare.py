@@ -11,10 +11,13 @@ from dmkl.config import Config, parse_config
 from dmkl.data import Dataset, load_split
 from dmkl.errors import DataError
 from dmkl.events import Observer
-from dmkl.kernels import Bank, plan_bank
+from dmkl.kernels import Bank, cheaper_computed, plan_bank
+from dmkl.kernels.plan import is_constant
 from dmkl.runtime import Runtime
 from dmkl.store import KernelStore, build_store, projected_bytes
 from dmkl.tiling import Grid
+
+NAMED = 5  # views in a note
 
 
 @dataclass(frozen=True)
@@ -24,6 +27,16 @@ class Prepared:
     train: Dataset
     test: Dataset | None
     bank: Bank
+
+    @property
+    def notes(self) -> list[str]:
+        """What a user may not expect."""
+        used = {kernel.view for kernel in self.bank.kernels}
+        passed = [name for name, view in self.train.views.items() if name not in used and is_constant(view)]
+        if not passed:
+            return []
+        names = ", ".join(passed[:NAMED]) + (", ..." if len(passed) > NAMED else "")
+        return [f"constant over the training samples, so no kernels on it: {names} ({len(passed)})"]
 
 
 @dataclass(frozen=True)
@@ -63,7 +76,23 @@ def project(prepared: Prepared, config: Config) -> Projection:
     )
 
 
-def build(prepared: Prepared, config: Config, path: Path, runtime: Runtime, observer: Observer) -> KernelStore:
+def on_the_fly(prepared: Prepared, config: Config, path: Path) -> bool:
+    """Whether the kernels are computed at every pass: as asked, else as in the store that is there, else by their cost.
+
+    Who names a store wants to have one.
+    """
+    run = config.run
+    if run.kernels != "auto":
+        return run.kernels == "compute"
+    if path.exists():
+        return KernelStore(path).computed
+    tile = Grid.cut(prepared.train.n, run.tile).tile
+    return not run.store and cheaper_computed(prepared.bank, prepared.train.views, tile)
+
+
+def build(
+    prepared: Prepared, config: Config, path: Path, runtime: Runtime, observer: Observer, *, computed: bool = False
+) -> KernelStore:
     """Build the store at `path`, or finish the one that is there."""
     return build_store(
         path,
@@ -72,6 +101,7 @@ def build(prepared: Prepared, config: Config, path: Path, runtime: Runtime, obse
         runtime,
         largest_tile=config.run.tile,
         config=config.to_dict(),
+        computed=computed,
         observer=observer,
     )
 

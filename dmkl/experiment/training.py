@@ -14,14 +14,14 @@ from dmkl.config import Config, SolveConfig, construct
 from dmkl.data import Dataset
 from dmkl.errors import ConfigError
 from dmkl.events import Event, Note
-from dmkl.experiment.prepare import build, held_out, prepare
+from dmkl.experiment.prepare import build, held_out, on_the_fly, prepare
 from dmkl.experiment.rundir import RunDirectory
 from dmkl.memory import Budget, peak_resident
 from dmkl.model import Model, make_model, per_class, save_model, score
 from dmkl.oracles import ORACLES
 from dmkl.report import write_report
 from dmkl.runtime import Runtime
-from dmkl.solvers import FORMULATIONS, Fit, UniformMKL, describe, solve
+from dmkl.solvers import FORMULATIONS, Fit, describe, solve
 from dmkl.stack import KernelStack, open_stack
 from dmkl.store import KernelStore
 from dmkl.units import parse_seconds
@@ -61,13 +61,17 @@ def train(
     run.check(config)
     started = time.perf_counter()
     prepared = prepare(config) if store is None else None
-    if prepared is not None and (path := _store_path(config, run)).exists():
-        KernelStore(path).check_same(prepared.bank, prepared.train)
+    path = _store_path(config, run)
+    computed = prepared is not None and on_the_fly(prepared, config, path)
+    if prepared is not None and path.exists():
+        KernelStore(path).check_same(prepared.bank, prepared.train, computed)
     if run.claim(config):
         observed(Note(f"going on with the unfinished run in {out}"))
+    for text in prepared.notes if prepared else []:
+        observed(Note(text))
     if store is None:
         assert prepared is not None
-        store = build(prepared, config, _store_path(config, run), runtime, observed)
+        store = build(prepared, config, path, runtime, observed, computed=computed)
     test = prepared.test if prepared else held_out(config, store)
     del prepared  # the store has the training samples
     run.write_manifest(
@@ -88,7 +92,7 @@ def train(
     if test is not None and test.labels is not None:
         scores = _score_facts(model, test, runtime)
         if config.solve.baselines and len(store.bank) > 1:
-            scores |= _baselines(stack, store, test, formulation, config, runtime)
+            scores |= _baselines(stack, store, test, fit, config, runtime)
         summary["score"] = scores
         say("score", scores)
     write_report(run.report, model, fit, summary)
@@ -132,6 +136,7 @@ def _kernel_facts(store: KernelStore, seconds: float) -> dict[str, Any]:
         "views": len({kernel.view for kernel in store.bank.kernels}),
         "n": store.n,
         "bytes": store.nbytes,
+        "computed": store.computed,
         "store": str(store.path),
         "seconds": seconds,
     }
@@ -140,6 +145,7 @@ def _kernel_facts(store: KernelStore, seconds: float) -> dict[str, Any]:
 def _train_facts(fit: Fit, stack: KernelStack, seconds: float) -> dict[str, Any]:
     return {
         "formulation": describe(fit.formulation),
+        "task": fit.task,
         "classes": fit.state.coef.shape[1],
         "rounds": fit.rounds,
         "passes": fit.passes,
@@ -168,15 +174,15 @@ def _score_facts(model: Model, test: Dataset, runtime: Runtime) -> dict[str, Any
 
 
 def _baselines(
-    stack: KernelStack, store: KernelStore, test: Dataset, formulation: Any, config: Config, runtime: Runtime
+    stack: KernelStack, store: KernelStore, test: Dataset, fit: Fit, config: Config, runtime: Runtime
 ) -> dict[str, Any]:
-    """What simpler answers score on the test samples: the SVM on the average kernel and on the best kernel alone."""
+    """What simpler answers score on the test samples: the average kernel and the best kernel alone."""
     assert test.labels is not None
-    svm = UniformMKL(C=formulation.C)
+    simple = fit.formulation.baseline(fit.weights)
     results = {}
     for name, kernels in [("", list(range(store.s))), *((k.name, [a]) for a, k in enumerate(store.bank.kernels))]:
-        fit = _solve(stack.choose(kernels), store, svm, replace(config, solve=BASELINE), lambda event: None, None)
-        model = make_model(store, fit, kernels)
+        alone = _solve(stack.choose(kernels), store, simple, replace(config, solve=BASELINE), lambda event: None, None)
+        model = make_model(store, alone, kernels)
         results[name] = score(model, model.decision(test, runtime), test.labels)
     average = {"kernel": "", "metrics": results.pop("")}
     best = max(results, key=lambda name: next(iter(results[name].values())))

@@ -1,7 +1,8 @@
 """Kernel functions, the bank of fitted kernels, and the tiles they fill."""
 
-from dmkl.kernels.bank import Bank, BankKernel, Pair
+from dmkl.kernels.bank import Bank, BankKernel, Pair, base_tile
+from dmkl.kernels.cost import cheaper_computed
 from dmkl.kernels.functions import KERNELS, Kernel
 from dmkl.kernels.plan import plan_bank
 
-__all__ = ["KERNELS", "Bank", "BankKernel", "Kernel", "Pair", "plan_bank"]
+__all__ = ["KERNELS", "Bank", "BankKernel", "Kernel", "Pair", "base_tile", "cheaper_computed", "plan_bank"]

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from dmkl.config import construct
 from dmkl.errors import DataError
+from dmkl.kernels import loops
 from dmkl.kernels.bases import BASES, GIVEN
 from dmkl.kernels.functions import KERNELS, Kernel
 
@@ -98,8 +99,8 @@ class Bank:
     @property
     def groups(self) -> NDArray[np.int64]:
         """The group number of each kernel, groups numbered as they first appear."""
-        names = list(dict.fromkeys(kernel.group for kernel in self.kernels))
-        return np.array([names.index(kernel.group) for kernel in self.kernels], dtype=np.int64)
+        numbers: dict[str, int] = {}
+        return np.array([numbers.setdefault(kernel.group, len(numbers)) for kernel in self.kernels], dtype=np.int64)
 
     @property
     def centred(self) -> list[int]:
@@ -124,27 +125,46 @@ class Bank:
         for (view, base), members in shared.items():
             tile = base_tile(pair, view, base)
             for a in members:
-                yield a, self._divided(a, self.kernels[a].function.evaluate(tile), pair)
+                yield a, self._values(a, tile, pair)
 
     def tiles(
         self, pair: Pair, rows: slice, columns: slice, row_means: Float64
     ) -> Iterator[tuple[int, NDArray[np.float32]]]:
         """Each kernel's finished training tile; `row_means` is (s, n), zero where nothing is centred."""
         for a, values in self.values(pair):
-            kernel = self.kernels[a]
-            grand_mean = float(row_means[a].mean())
-            scale = kernel.scale(self.n, grand_mean)
-            if kernel.centred:
-                values = values - row_means[a, rows, None] - row_means[a, None, columns] + grand_mean
-            if scale != 1.0:
-                values = values * scale
-            finished = np.ascontiguousarray(values, dtype=np.float32)
-            if not np.isfinite(finished).all():
-                raise DataError(f"kernel {kernel.name} overflows or is not a number", "rescale the features")
-            yield a, finished
+            yield a, self._finished(a, values, rows, columns, row_means[a])
 
-    def _divided(self, a: int, values: NDArray[Any], pair: Pair) -> NDArray[Any]:
+    def tile(
+        self, a: int, base: Float64, pair: Pair, rows: slice, columns: slice, row_means: Float64
+    ) -> NDArray[np.float32]:
+        """One kernel's finished training tile from its base's tile, bit for bit what `tiles` gives.
+
+        `row_means` is (n,), this kernel's. Whoever asks keeps the base's tile for the kernels that share it.
+        """
+        return self._finished(a, self._values(a, base, pair), rows, columns, row_means)
+
+    def _finished(
+        self, a: int, values: NDArray[Any], rows: slice, columns: slice, row_means: Float64
+    ) -> NDArray[np.float32]:
+        """Centred, scaled and rounded to what a tile holds."""
         kernel = self.kernels[a]
+        grand_mean = float(row_means.mean()) if kernel.centred else 0.0
+        scale = kernel.scale(self.n, grand_mean)
+        if kernel.centred:
+            values = values - row_means[rows, None]
+            values -= row_means[None, columns]
+            values += grand_mean
+        if scale != 1.0:
+            values = values * scale
+        finished = np.ascontiguousarray(values, dtype=np.float32)
+        if not np.isfinite(finished).all():
+            raise DataError(f"kernel {kernel.name} overflows or is not a number", "rescale the features")
+        return finished
+
+    def _values(self, a: int, base: Float64, pair: Pair) -> NDArray[Any]:
+        """The uncentred, unscaled values."""
+        kernel = self.kernels[a]
+        values = kernel.function.evaluate(base)
         if "unit-diagonal" not in kernel.normalise or kernel.function.base == GIVEN:
             return values
         X, Z = pair.sides(kernel.view)
@@ -163,8 +183,7 @@ def base_tile(pair: Pair, view: str, base: str) -> Float64:
     with np.errstate(over="ignore", invalid="ignore"):  # what overflows is refused below
         tile = BASES[base].tile(*pair.sides(view))
     if pair.same:
-        lower = np.tril_indices(tile.shape[0], -1)
-        tile[lower] = tile.T[lower]
+        loops.mirror_upper(tile)
         if BASES[base].distance is not None:
             np.fill_diagonal(tile, 0.0)
     if not np.isfinite(tile).all():

@@ -53,6 +53,25 @@ def _add_intersection(X: Float64, Zt: Float64, tile: Float64) -> None:
                 tile[i, j] += min(X[i, k], Zt[k, j])
 
 
+@jit()
+def to_squared_distances(tile: Float64, row_norms: Float64, column_norms: Float64) -> None:
+    """Turn inner products into squared distances, none below zero; once through memory instead of four times."""
+    for i in range(tile.shape[0]):
+        for j in range(tile.shape[1]):
+            tile[i, j] = max(-2.0 * tile[i, j] + row_norms[i] + column_norms[j], 0.0)
+
+
+@jit()
+def mirror_upper(tile: Float64) -> None:
+    """Make a square tile exactly symmetric by its upper half, in squares that stay in the cache."""
+    n, side = tile.shape[0], 32
+    for top in range(0, n, side):
+        for left in range(0, top + 1, side):
+            for i in range(top, min(top + side, n)):
+                for j in range(left, min(left + side, i)):
+                    tile[i, j] = tile[j, i]
+
+
 def _filler(add: Fill) -> Callable[[Any, Any], Float64]:
     def tile(X: Float64, Z: Float64) -> Float64:
         result = np.zeros((X.shape[0], Z.shape[0]))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 import itertools
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -33,9 +34,8 @@ def plan_bank(configs: Sequence[KernelConfig], train: Dataset) -> Bank:
         for view in _matching_views(config, train):
             for params in _grid(config.params):
                 kernels.append(_fitted(config, view, params, scales))
-    names = [kernel.name for kernel in kernels]
-    for name in names:
-        if names.count(name) > 1:
+    for name, times in Counter(kernel.name for kernel in kernels).items():
+        if times > 1:
             raise ConfigError(f"kernel '{name}' is listed twice")
     return Bank(tuple(kernels), train.n)
 
@@ -48,7 +48,10 @@ def _fitted(config: KernelConfig, view: View, params: Parameters, scales: dict[t
         key = (view.name, function.base)
         if key not in scales:
             scales[key] = measure(view, function.base)
-        function = function.fit(scales[key])
+        try:
+            function = function.fit(scales[key])
+        except ConfigError as error:
+            raise ConfigError(f"kernel {name}: {error.message}", error.hint) from None
     kernel = BankKernel(name, view.name, config.group or view.name, function, config.normalise)
     return replace(kernel, trace=_trace(kernel, view))
 
@@ -118,9 +121,9 @@ def _check_normalisers(config: KernelConfig) -> None:
 
 
 def _matching_views(config: KernelConfig, train: Dataset) -> Iterator[View]:
-    """Views named or matched; a wildcard passes over views of another kind, a plain name does not."""
+    """Views named or matched; a pattern passes over constant features and views of another kind."""
     cls: type[Kernel] = KERNELS[config.kernel]
-    found = False
+    found, constant = False, 0
     for name, view in train.views.items():
         exact = name in config.views
         if not exact and not any(fnmatch.fnmatchcase(name, pattern) for pattern in config.views):
@@ -131,17 +134,26 @@ def _matching_views(config: KernelConfig, train: Dataset) -> Iterator[View]:
                     f"kernel '{config.kernel}' needs a {cls.view_kind} view, '{name}' is a {view.kind} view"
                 )
             continue
+        if not exact and is_constant(view):
+            constant += 1
+            continue
         if cls.base != GIVEN and BASES[cls.base].nonnegative and view.values.min() < 0:
             raise DataError(f"kernel '{config.kernel}' needs features >= 0, view '{name}' has negative ones")
         found = True
         yield view
     for pattern in config.views:
-        if not any(fnmatch.fnmatchcase(name, pattern) for name in train.views):
+        if pattern not in train.views and not any(fnmatch.fnmatchcase(name, pattern) for name in train.views):
             raise ConfigError(
                 f"kernel '{config.kernel}': no view '{pattern}'", did_you_mean(pattern, list(train.views))
             )
     if not found:
-        raise ConfigError(f"kernel '{config.kernel}' needs a {cls.view_kind} view and the data have none")
+        lack = "those it matches are constant" if constant else "the data have none"
+        raise ConfigError(f"kernel '{config.kernel}' needs a {cls.view_kind} view and {lack}")
+
+
+def is_constant(view: View) -> bool:
+    """Whether this is a single feature that never changes: no distance to take a width from, nothing to learn."""
+    return view.kind == "features" and view.values.shape[1] == 1 and bool(view.values.max() == view.values.min())
 
 
 def _grid(params: Parameters) -> Iterator[Parameters]:

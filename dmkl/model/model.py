@@ -9,9 +9,9 @@ coefficients of a class sum to zero and the shift is nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +21,7 @@ from dmkl.errors import DataError, did_you_mean
 from dmkl.kernels import Bank
 from dmkl.runtime import Runtime
 from dmkl.solvers import Fit, describe
-from dmkl.store import KernelStore
+from dmkl.tiling import Grid
 
 Float64 = NDArray[np.float64]
 BATCH_BYTES = 64e6  # kernel values of one batch of new samples
@@ -53,14 +53,23 @@ class Model:
         return np.concatenate(list(runtime.map(scores_of, tasks)))
 
     def predict(self, scores: Float64) -> Labels:
-        """Labels from scores: the sign for one column, the best class, or every positive label."""
-        if self.task == "binary":
-            values: NDArray[Any] = (scores[:, 0] > 0).astype(np.int64)
+        """Labels from scores: the score itself, the sign for one column, the best class, or every positive label."""
+        if self.task == "regression":
+            values: NDArray[Any] = scores[:, 0]
+        elif self.task == "binary":
+            values = (scores[:, 0] > 0).astype(np.int64)
         elif self.task == "multiclass":
             values = scores.argmax(axis=1)
         else:
             values = (scores > 0).astype(np.uint8)
         return Labels(self.task, values, self.classes)
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """What each column of scores is about: a class, a label, or the target of a regression."""
+        if self.task == "regression":
+            return ("target",)
+        return self.classes[1:] if self.task == "binary" else self.classes
 
     def check_views(self, data: Dataset) -> None:
         """Refuse data that lack a view, or have one of another kind or width."""
@@ -102,24 +111,52 @@ def scores_of(model: Model, data: Dataset) -> Float64:
     return scores
 
 
-def make_model(store: KernelStore, fit: Fit, kernels: list[int] | None = None) -> Model:
-    """Keep of a fit what prediction needs; `kernels` says which of the store's kernels the fit was over."""
-    bank = store.bank if kernels is None else store.bank.subset(kernels)
-    row_means = store.row_means() if kernels is None else store.row_means()[kernels]
+class TrainingViews(Protocol):
+    """The views of the training samples."""
+
+    @property
+    def entries(self) -> Mapping[str, Mapping[str, Any]]:
+        """Kind and shape of every view."""
+
+    def take(self, view: str, chosen: NDArray[np.int64], tile: int) -> View:
+        """The chosen samples (ascending) of a feature view, read in blocks of `tile`."""
+
+
+class Source(Protocol):
+    """What a fit was computed from: a `KernelStore`, or training samples in memory."""
+
+    @property
+    def bank(self) -> Bank: ...
+
+    @property
+    def grid(self) -> Grid: ...
+
+    @property
+    def views(self) -> TrainingViews: ...
+
+    def row_means(self) -> Float64:
+        """(s, n), zero where nothing is centred."""
+
+
+def make_model(source: Source, fit: Fit, kernels: list[int] | None = None) -> Model:
+    """Keep of a fit what prediction needs; `kernels` says which of the source's kernels the fit was over."""
+    n = source.grid.n
+    bank = source.bank if kernels is None else source.bank.subset(kernels)
+    row_means = source.row_means() if kernels is None else source.row_means()[kernels]
     grand_means = row_means.mean(axis=1)
-    scales = np.array([kernel.scale(store.n, grand_means[a]) for a, kernel in enumerate(bank.kernels)])
+    scales = np.array([kernel.scale(n, grand_means[a]) for a, kernel in enumerate(bank.kernels)])
     coef = fit.coef_matrix
     weights = np.broadcast_to(fit.weights, (coef.shape[1], len(bank)))
     totals = coef.sum(axis=0)
     totals = np.where(np.abs(totals) > NEGLIGIBLE * np.abs(coef).sum(axis=0), totals, 0.0)
-    shift = totals / store.n if bank.centred else np.zeros_like(totals)
+    shift = totals / n if bank.centred else np.zeros_like(totals)
     constant = ((row_means @ coef).T - np.outer(totals, grand_means)) * weights * scales
-    support = np.flatnonzero(coef.any(axis=1)) if not shift.any() else np.arange(store.n)
-    views = {name: entry for name, entry in store.views.entries.items() if _used(bank, name)}
+    support = np.flatnonzero(coef.any(axis=1)) if not shift.any() else np.arange(n)
+    views = {name: entry for name, entry in source.views.entries.items() if _used(bank, name)}
     return Model(
         bank=bank,
         views={
-            name: store.views.take(name, support, store.grid.tile)
+            name: source.views.take(name, support, source.grid.tile)
             for name, entry in views.items()
             if entry["kind"] == "features"
         },
@@ -139,7 +176,7 @@ def _used(bank: Bank, view: str) -> bool:
     return any(kernel.view == view for kernel in bank.kernels)
 
 
-def _about(fit: Fit, widths: dict[str, int]) -> dict[str, Any]:
+def _about(fit: Fit, widths: Mapping[str, int]) -> dict[str, Any]:
     return {
         "formulation": describe(fit.formulation),
         "gap": np.atleast_1d(fit.gap).tolist(),
@@ -149,7 +186,7 @@ def _about(fit: Fit, widths: dict[str, int]) -> dict[str, Any]:
         "passes": fit.passes,
         "rounds": fit.rounds,
         "svm_calls": fit.svm_calls,
-        "widths": widths,
+        "widths": dict(widths),
     }
 
 

@@ -23,6 +23,7 @@ td.number { text-align: right; font-variant-numeric: tabular-nums; }
 .bar { display: inline-block; height: .8em; background: var(--bar); }
 code { overflow-wrap: anywhere; }
 """
+TITLES = {"multilabel": "Labels", "regression": "Target"}  # what outputs are, when they are no classes
 
 
 def write_report(path: Path, model: Model, fit: Fit, summary: dict[str, Any]) -> None:
@@ -31,7 +32,7 @@ def write_report(path: Path, model: Model, fit: Fit, summary: dict[str, Any]) ->
         _scores(summary.get("score")),
         _certificate(fit, summary["train"]),
         _weights(model),
-        _classes(model, fit, summary.get("score")),
+        _outputs(model, fit, summary.get("score")),
         _rounds(fit),
         _provenance(summary),
     ]
@@ -51,7 +52,7 @@ def _scores(scores: dict[str, Any] | None) -> str:
     rows = [("this model", *scores["metrics"].values())]
     if "best_single" in scores:
         best = scores["best_single"]
-        rows.append(("SVM on the average kernel", *scores["average"]["metrics"].values()))
+        rows.append(("average kernel", *scores["average"]["metrics"].values()))
         rows.append((f"best single kernel, chosen on these samples: {best['kernel']}", *best["metrics"].values()))
     names = [name.replace("_", " ") for name in scores["metrics"]]
     return f"<h2>Score on {scores['n']:,} held-out samples</h2>" + _table(["", *names], rows)
@@ -59,16 +60,16 @@ def _scores(scores: dict[str, Any] | None) -> str:
 
 def _certificate(fit: Fit, train: dict[str, Any]) -> str:
     if fit.converged:
-        verdict = (
-            f"Every class's objective is proved to be within {fit.worst_gap:.1e} (relative) of the best possible value."
-        )
+        verdict = f"Every objective is proved to be within {fit.worst_gap:.1e} (relative) of the best possible value."
     else:
-        verdict = f"Not proved: the worst class may be {fit.worst_gap:.1e} (relative) above its best possible value."
+        verdict = (
+            f"Not proved: the worst objective may be {fit.worst_gap:.1e} (relative) above the best possible value."
+        )
+    svms = f", {fit.svm_calls} SVM calls ({fit.block_steps:.1f} for each maximisation over alpha and gamma)"
     return (
-        f"<h2>Certificate</h2><p>{verdict} The proof is a pair of numbers per class, an objective that a real point "
+        f"<h2>Certificate</h2><p>{verdict} The proof of each is a pair of numbers, an objective that a real point "
         "reaches and a lower bound from the dual problem, both computed over all training samples.</p>"
-        f"<p>{fit.rounds} rounds, {fit.passes} passes over the kernels, {fit.svm_calls} SVM calls "
-        f"({fit.block_steps:.1f} for each maximisation over alpha and gamma), "
+        f"<p>{fit.rounds} rounds, {fit.passes} passes over the kernels{svms if fit.svm_calls else ''}, "
         f"{train['seconds']:.1f} s, peak memory {train['peak_bytes'] / 1e6:,.0f} MB.</p>"
     )
 
@@ -88,30 +89,33 @@ def _weights(model: Model) -> str:
     return "<h2>Kernel weights</h2>" + _table(["kernel", "group", "mean weight", ""], rows)
 
 
-def _classes(model: Model, fit: Fit, scores: dict[str, Any] | None) -> str:
-    names = model.classes[1:] if model.task == "binary" else model.classes
-    found = {row["class"]: row["average_precision"] for row in scores["per_class"]} if scores else {}
+def _outputs(model: Model, fit: Fit, scores: dict[str, Any] | None) -> str:
+    """One row a class, label or target, with its average precision where there is such a thing."""
+    names, found = model.outputs, scores["per_class"] if scores else []
     objective, gap = np.broadcast_to(fit.objective, len(names)), np.broadcast_to(fit.gap, len(names))
+    precision = {row["class"]: row["average_precision"] for row in found}
     rows = [
-        (name, objective[k], gap[k], count, found.get(name, "-"))
+        (name, objective[k], gap[k], count, *([precision.get(name, "-")] if found else []))
         for k, (name, count) in enumerate(zip(names, support_per_class(model), strict=True))
     ]
-    heads = ["class", "objective", "certified gap", "support samples", "average precision"]
-    return "<h2>Classes</h2>" + _table(heads, rows)
+    title = TITLES.get(model.task, "Classes")
+    heads = ["", "objective", "certified gap", "support samples", *(["average precision"] if found else [])]
+    return f"<h2>{title}</h2>" + _table(heads, rows)
 
 
 def _rounds(fit: Fit) -> str:
     keys = ("round", "passes", "svm_calls", "finished", "gap", "seconds")
     rows = [tuple(entry[key] for key in keys) for entry in fit.history]
-    heads = ["round", "passes", "SVM calls", "classes finished", "worst gap", "seconds"]
+    heads = ["round", "passes", "SVM calls", "finished", "worst gap", "seconds"]
     return "<h2>Rounds</h2>" + _table(heads, rows)
 
 
 def _provenance(summary: dict[str, Any]) -> str:
     kernels = summary["kernels"]
+    size = "computed on the fly from the samples" if kernels["computed"] else f"{kernels['bytes'] / 1e6:,.0f} MB"
     return (
         "<h2>Provenance</h2>"
-        f"<p>{kernels['kernels']} kernels over {kernels['n']:,} samples, {kernels['bytes'] / 1e6:,.0f} MB in "
+        f"<p>{kernels['kernels']} kernels over {kernels['n']:,} samples, {size} in "
         f"<code>{html.escape(kernels['store'])}</code>. Configuration, versions and hashes stand beside this file in "
         f"<code>config.json</code> and <code>manifest.json</code>. Written by dmkl {__version__}.</p>"
     )

@@ -8,6 +8,7 @@ from dmkl.solvers.mkl import L1MKL, VSKL, LpMKL
 from dmkl.solvers.path import grid, solve_path
 from dmkl.solvers.problem import describe
 from dmkl.solvers.shared import SharedMKL
+from dmkl.solvers.spicy import SpicyMKL
 from dmkl.solvers.uniform import UniformMKL
 
 FORMULATIONS: Registry[type[Any]] = Registry("formulation")
@@ -16,6 +17,7 @@ FORMULATIONS.register("vskl", VSKL)
 FORMULATIONS.register("l1", L1MKL)
 FORMULATIONS.register("lp", LpMKL)
 FORMULATIONS.register("shared", SharedMKL)
+FORMULATIONS.register("spicy", SpicyMKL)
 
 __all__ = [
     "FORMULATIONS",
@@ -24,6 +26,7 @@ __all__ = [
     "Fit",
     "LpMKL",
     "SharedMKL",
+    "SpicyMKL",
     "UniformMKL",
     "describe",
     "grid",

@@ -89,14 +89,14 @@ def solve(
     """
     if not (tol > 0 and np.isfinite(tol)):
         raise ConfigError(f"tol should be positive, not {tol}")
-    labels = y if isinstance(y, Labels) else make_labels(y)
+    labels = y if isinstance(y, Labels) else make_labels(y, formulation.task_of(y))
     if len(labels) != stack.n:
         raise DataError(f"{len(labels)} labels for a stack of {stack.n} samples")
     runtime = stack.runtime
     if client is not None:
         stack, runtime = on_cluster(stack, client)
     ORACLES[oracle]  # an unknown name is refused before any work
-    Y = labels.signs()
+    Y = formulation.targets(labels)
     warm = _warm(start, formulation, (*Y.shape, stack.s)) if start else None
     problem = Problem(stack, Y, tol, oracle, runtime, method=method, seed=seed, start=warm, observer=observer)
     solver = formulation.solver(problem)
@@ -129,7 +129,7 @@ def _warm(start: Fit, formulation: Any, shape: tuple[int, int, int]) -> State:
     if (*state.coef.shape, state.weights.shape[-1]) != shape:
         n, m, s = shape
         raise ConfigError(f"the fit to start from is not of {n} samples, {m} classes and {s} kernels")
-    return dataclasses.replace(state, coef=state.coef * (formulation.C / start.formulation.C))
+    return dataclasses.replace(state, coef=state.coef * formulation.stretch(start.formulation))
 
 
 def identify(problem: Problem, formulation: Any) -> str:

@@ -152,25 +152,28 @@ class _Compact:
     def layers(self, problem: Problem, active: NDArray[np.bool_]) -> int:
         return 1
 
+    def streamed(self, problem: Problem, samples: Samples, kernels: Samples, room: int) -> None:
+        return None
+
     def gather(self, problem: Problem, state: State, sets: list[Samples], kernels: list[Samples]) -> list[NDArray[Any]]:
         return problem.stack.block(sets, weights=state.weights, dtype=_dtype(problem))
 
     def solve(self, question: Question) -> Answer:
-        free, warm, tol = self.machine.intercept, question.warm, INNER * question.tol
+        free, warm, tol = self.machine.intercept, np.abs(question.warm.beta), INNER * question.tol
         oracle = ORACLES[question.oracle]
         answer = oracle(question.block, question.y, self.machine.C, intercept=free, alpha=warm, tol=tol)
-        return Answer(answer.alpha, answer.dual, svm_calls=1, oracle_calls=1)
+        return Answer(answer.alpha * question.y, answer.dual, svm_calls=1, oracle_calls=1)
 
     def primal(self, beta: Float64, scores: Float64, y: Float64, answer: Answer) -> Certified:
         C, free = self.machine.C, self.machine.intercept
         primal, _, intercept = svm_bounds(beta, scores, y, C, 1.0, free)
         return Certified(primal, intercept, y * (scores + intercept))
 
-    def dual(self, answer: Answer, forms: Float64) -> float:
+    def dual(self, answer: Answer, forms: Float64, y: Float64) -> float:
         return answer.dual
 
     def matter(self, weights: Float64, forms: Float64) -> NDArray[np.bool_]:
         return np.ones(len(weights), dtype=bool)
 
-    def covered(self, active: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    def covered(self, problem: Problem, active: NDArray[np.bool_]) -> NDArray[np.bool_]:
         return np.ones_like(active)

@@ -28,7 +28,8 @@ from dmkl.solvers.problem import Problem, Solver
 from dmkl.solvers.rounds import Answer, Certified, Question, Rounds, Samples
 from dmkl.solvers.state import Float64, State
 from dmkl.solvers.sweep import quadratic_forms, sweep
-from dmkl.solvers.uniform import check_C
+from dmkl.solvers.uniform import BoundedByC, check_C
+from dmkl.solvers.working_sets import whole
 
 HALF = 0.5  # what a compact problem may take of the tolerance, so that the samples outside have some left
 CANDIDATE = 0.8  # kernels whose quadratic form reaches this share of their group's largest stay in the block
@@ -38,7 +39,7 @@ EXACT = 0.02  # and that of the SVM at its weights: slacks count C times in the 
 
 
 @dataclass(frozen=True)
-class VSKL:
+class VSKL(BoundedByC):
     """Kernels in groups: sparse inside a group (l1), q in [1, inf] across groups (inf: every group is used)."""
 
     q: float = 2.0
@@ -55,7 +56,7 @@ class VSKL:
 
 
 @dataclass(frozen=True)
-class L1MKL:
+class L1MKL(BoundedByC):
     """Sparse over all kernels: VSKL with one group."""
 
     C: float = 1.0
@@ -68,7 +69,7 @@ class L1MKL:
 
 
 @dataclass(frozen=True)
-class LpMKL:
+class LpMKL(BoundedByC):
     """Weights d >= 0 with ||d||_p <= 1, p in [1, inf]: p = 1 is L1MKL, p = inf the SVM on the sum."""
 
     p: float = 2.0
@@ -166,6 +167,9 @@ class _MixedNormMachine:
     def layers(self, problem: Problem, active: NDArray[np.bool_]) -> int:
         return own_layers(problem, int(active.sum()))
 
+    def streamed(self, problem: Problem, samples: Samples, kernels: Samples, room: int) -> None:
+        return None
+
     def gather(self, problem: Problem, state: State, sets: list[Samples], kernels: list[Samples]) -> list[NDArray[Any]]:
         return problem.stack.block(sets, kernels=[A.tolist() for A in kernels])
 
@@ -197,7 +201,7 @@ class _MixedNormMachine:
             dual, proof, proof_forms = found.dual, found.proof, found.proof_forms
         calls = found.svm_calls + 1, found.oracle_calls + 1
         penalty = norm.regulariser(weights * np.sqrt(forms))
-        answer = Answer(svm.alpha, dual, *calls, weights, penalty, proof, proof_forms)
+        answer = Answer(beta, dual, *calls, weights, penalty, proof, proof_forms)
         primal = self.primal(beta, svm.scores, y, answer).primal
         return answer, (primal - dual) / max(abs(primal), 1e-12)
 
@@ -206,7 +210,7 @@ class _MixedNormMachine:
         scaled = self._reached(1.0 / (1.0 - _shortfall(beta, scores, y, self.C)), answer.penalty, scores, y)
         return replace(scaled, margins=plain.margins) if scaled.primal < plain.primal else plain
 
-    def dual(self, answer: Answer, forms: Float64) -> float:
+    def dual(self, answer: Answer, forms: Float64, y: Float64) -> float:
         assert answer.proof is not None
         return min(answer.dual, float(np.abs(answer.proof).sum()) - self.norm.conjugate(forms))
 
@@ -214,7 +218,9 @@ class _MixedNormMachine:
         largest = self.norm.radii(forms)[self.norm.groups] ** 2
         return np.asarray((weights > 0) | (forms >= CANDIDATE * largest))
 
-    def covered(self, active: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    def covered(self, problem: Problem, active: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        if whole(problem.n):
+            return np.ones_like(active)
         missing = np.array([self.norm.total(row) == 0 for row in active])
         return np.asarray(active | missing[:, self.norm.groups])
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dmkl.data import Labels
 from dmkl.events import Observer, ignore
 from dmkl.runtime import Runtime
 from dmkl.solvers.state import State
@@ -17,7 +19,7 @@ from dmkl.stack import KernelStack
 
 @dataclass(frozen=True)
 class Problem:
-    """One-vs-rest problems over one stack: column k of Y holds the -1/+1 labels of class k."""
+    """Problems over one stack: column k of Y holds the -1/+1 labels of class k, or real targets."""
 
     stack: KernelStack
     Y: NDArray[np.float64]  # (n, m)
@@ -64,8 +66,25 @@ def describe(formulation: Any) -> str:
     return " ".join(words)
 
 
-class Formulation(Protocol):
+class Formulation(ABC):
     """An optimisation problem with its constants; it knows the solver that takes it."""
 
+    @abstractmethod
     def solver(self, problem: Problem) -> Solver:
         """Check that this problem can be solved, before any work, and say by whom."""
+
+    def task_of(self, y: Any) -> str:
+        """The task of labels that nobody named: 'auto' finds it out from the values."""
+        return "auto"
+
+    def targets(self, labels: Labels) -> NDArray[np.float64]:
+        """(n, m): what the scores of a sample are fitted to; -1/+1 for one class against the rest."""
+        return labels.signs()
+
+    @abstractmethod
+    def stretch(self, start: Any) -> float:
+        """What coefficients of a fit with other constants are multiplied by to be feasible, and near, in this one."""
+
+    @abstractmethod
+    def baseline(self, weights: NDArray[np.float64]) -> Formulation:
+        """The same without learning weights, as comparable as can be to a fit that learnt these."""

@@ -16,6 +16,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from dmkl.runtime.base import run_task
 from dmkl.solvers.blocks import block_room, require_room
 from dmkl.solvers.columns import column, with_columns
 from dmkl.solvers.problem import Problem
@@ -28,16 +29,18 @@ GROWTH_ROOM = 4  # how many times its first size a block of random samples is ex
 
 @dataclass(frozen=True)
 class Answer:
-    """A compact problem's solution: alpha over the block's samples and, if they are learnt, weights of its kernels."""
+    """A compact problem's solution: beta over the block's samples and, if they are learnt, weights of its kernels."""
 
-    alpha: Float64
-    dual: float  # a lower bound over all samples (alpha is zero outside the block) and the block's kernels
-    svm_calls: int
-    oracle_calls: int  # (alpha, gamma) maximisations: svm_calls / oracle_calls is the paper's BCA count
+    beta: Float64
+    dual: float  # a lower bound over all samples (beta is zero outside the block) and the block's kernels
+    svm_calls: int = 0
+    oracle_calls: int = 0  # (alpha, gamma) maximisations: svm_calls / oracle_calls is the paper's BCA count
     weights: Float64 | None = None
     penalty: float = 0.0  # the regulariser of alpha under these weights
     proof: Float64 | None = None  # the beta that `dual` comes from
     proof_forms: Float64 | None = None
+    step: float = 0.0  # what the method would go on with
+    trace: Float64 | None = None  # a row an iteration of the method: gap on the block, active kernels, Newton steps
 
 
 @dataclass(frozen=True)
@@ -51,13 +54,24 @@ class Certified:
 
 
 @dataclass(frozen=True)
+class Warm:
+    """Where the round before ended, on the samples and kernels of the block."""
+
+    beta: Float64
+    weights: Float64
+    intercept: float
+    step: float  # of the method, 0 if it has none
+
+
+@dataclass(frozen=True)
 class Question:
     """One class's compact problem, self-contained, to be solved anywhere."""
 
-    block: Any  # array (s, |W|, |W|), or (|W|, |W|) combined
+    block: Any  # array (s, |W|, |W|), or (|W|, |W|) combined, or what a machine that can do without gives
     kernels: NDArray[np.int64]  # which ones its layers are
     y: Float64
-    warm: Float64  # alpha of the round before
+    warm: Warm
+    gap: float  # what the round before was certified to
     tol: float
     oracle: str
 
@@ -74,6 +88,9 @@ class Machine(Protocol):
     def layers(self, problem: Problem, active: NDArray[np.bool_]) -> int:
         """How many matrices of its own a block of these kernels holds."""
 
+    def streamed(self, problem: Problem, samples: Samples, kernels: Samples, room: int) -> Any:
+        """What stands for a block that does not fit, read from the stack as it goes; None if only a block will do."""
+
     def gather(self, problem: Problem, state: State, sets: list[Samples], kernels: list[Samples]) -> list[NDArray[Any]]:
         """The blocks of these sets of samples and kernels, in one pass."""
 
@@ -84,14 +101,14 @@ class Machine(Protocol):
     def primal(self, beta: Float64, scores: Float64, y: Float64, answer: Answer) -> Certified:
         """The primal value of a class's answer, given its scores of all samples."""
 
-    def dual(self, answer: Answer, forms: Float64) -> float:
-        """The lower bound over all kernels, given the forms of all of them at the answer's proof."""
+    def dual(self, answer: Answer, forms: Float64, y: Float64) -> float:
+        """The lower bound over all kernels, given the forms of all of them at the answer's proof; y of its samples."""
 
     def matter(self, weights: Float64, forms: Float64) -> NDArray[np.bool_]:
         """Which kernels the next block should hold, going by these of all kernels; some of every group."""
 
-    def covered(self, active: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """`active` (m, s), where it leaves a group without kernels all of that group's added."""
+    def covered(self, problem: Problem, active: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """The kernels (m, s) to begin with where a neighbouring problem ended with these."""
 
 
 class Rounds:
@@ -107,9 +124,11 @@ class Rounds:
         start = problem.start
         if start is None:
             return self._machine.outlined(problem, state)
-        if whole(problem.n):
-            return replace(state, coef=start.coef)
-        return replace(state, working=start.working, active=self._machine.covered(start.active), coef=start.coef)
+        working = state.working if whole(problem.n) else start.working
+        active = self._machine.covered(problem, start.active)
+        weights = start.weights if start.weights.shape == state.weights.shape else state.weights
+        ended = {"weights": weights, "intercept": start.intercept, "coef": start.coef}
+        return replace(state, working=working, active=active, **ended)
 
     def step(self, problem: Problem, state: State) -> State:
         classes = self._batch(problem, state)
@@ -119,7 +138,7 @@ class Rounds:
         coef, proof = np.zeros((2, problem.n, len(classes)))
         own, forms = np.zeros((2, len(classes), problem.stack.s))
         for position, (W, A, answer) in enumerate(zip(sets, kernels, answers, strict=True)):
-            coef[W, position] = answer.alpha * problem.Y[W, classes[position]]
+            coef[W, position] = answer.beta
             if answer.weights is not None:
                 own[position, A], forms[position, A] = answer.weights, answer.proof_forms
                 proof[W, position] = answer.proof
@@ -132,10 +151,12 @@ class Rounds:
         better: dict[int, Float64] = {}
         for position, (k, answer) in enumerate(zip(classes, answers, strict=True)):
             beta, reached = coef[:, position], scores[:, position]
-            if self._judge(problem, state, k, beta, reached, answer, own[position], forms[position]):
+            found = forms[position], sets[position]
+            if self._judge(problem, state, k, beta, reached, answer, own[position], *found):
                 better[k] = beta
         return replace(
             state,
+            own=_own(problem, state, classes, answers),
             coef=with_columns(state.coef, better),
             svm_calls=state.svm_calls + sum(answer.svm_calls for answer in answers),
             oracle_calls=state.oracle_calls + sum(answer.oracle_calls for answer in answers),
@@ -160,35 +181,53 @@ class Rounds:
 
     def _batch(self, problem: Problem, state: State) -> list[int]:
         """The first unfinished classes whose blocks fit in memory together, with room to grow."""
-        room = state.room
         unfinished = [int(k) for k in np.flatnonzero(state.gap > problem.tol)]
         sizes = state.working.sum(axis=0)
         batch: list[int] = []
         used = 0
         for k in unfinished:
-            needed = self._machine.layers(problem, state.active[k]) * self._itemsize * int(sizes[k]) ** 2
-            require_room(k, int(sizes[k]), needed, room)
+            needed = self._needed(problem, state, k)
+            if needed > state.room and self._stream(problem, state, k) is None:
+                require_room(k, int(sizes[k]), needed, state.room)
             known = state.primal[k] < np.inf or state.coef.indptr[k] < state.coef.indptr[k + 1]
             grown = needed * (1 if known else GROWTH_ROOM)
-            if batch and used + grown > room:
+            if batch and used + grown > state.room:
                 break
             batch.append(k)
             used += grown
         return batch
 
+    def _needed(self, problem: Problem, state: State, k: int) -> int:
+        """Bytes of the block of class k."""
+        layers = self._machine.layers(problem, state.active[k])
+        return int(layers * self._itemsize * int(state.working[:, k].sum()) ** 2)
+
+    def _stream(self, problem: Problem, state: State, k: int) -> Any:
+        samples, kernels = np.flatnonzero(state.working[:, k]), np.flatnonzero(state.active[k])
+        return self._machine.streamed(problem, samples, kernels, state.room)
+
     def _answers(
         self, problem: Problem, state: State, classes: list[int], sets: list[Samples], kernels: list[Samples]
     ) -> list[Answer]:
-        """Gather the blocks and fan the compact problems out, one task a class."""
-        blocks: list[NDArray[Any] | None] = list(self._machine.gather(problem, state, sets, kernels))
+        """Gather the blocks and fan the compact problems out, one task a class; or read as it goes, from here."""
+        streams = self._needed(problem, state, classes[0]) > state.room
+        if streams:
+            blocks: list[Any] = [self._stream(problem, state, classes[0])]
+        else:
+            blocks = list(self._machine.gather(problem, state, sets, kernels))
 
         def questions() -> Iterator[tuple[Question]]:
             for position, (k, W) in enumerate(zip(classes, sets, strict=True)):
                 y = problem.Y[W, k]
                 block, blocks[position] = blocks[position], None  # a block lives as long as its task
-                warm = column(state.coef, k)[W] * y
-                yield (Question(block, kernels[position], y, warm, problem.tol, problem.oracle),)
+                weights = np.atleast_2d(state.weights)[k if state.weights.ndim == 2 else 0, kernels[position]]
+                step = float(state.own["step"][k]) if "step" in state.own else 0.0
+                warm = Warm(column(state.coef, k)[W], weights, float(state.intercept[k]), step)
+                gap = float(state.gap[k])
+                yield (Question(block, kernels[position], y, warm, gap, problem.tol, problem.oracle),)
 
+        if streams:  # its passes are tasks themselves
+            return [run_task(self._machine.solve, *question) for question in questions()]
         return list(problem.runtime.map(self._machine.solve, questions()))
 
     def _judge(
@@ -201,6 +240,7 @@ class Rounds:
         answer: Answer,
         weights: Float64,
         forms: Float64,
+        samples: Samples,
     ) -> bool:
         """Bounds of class k over all samples and kernels, its next set; whether the answer is a better one."""
         y = problem.Y[:, k]
@@ -211,11 +251,24 @@ class Rounds:
             state.primal[k], state.intercept[k] = found.primal, found.intercept
             if answer.weights is not None:
                 state.weights[k] = found.scale * weights
-        state.dual[k] = max(state.dual[k], self._machine.dual(answer, forms))
+        state.dual[k] = max(state.dual[k], self._machine.dual(answer, forms, y[samples]))
         state.working[:, k] = next_set(state.working[:, k], beta != 0, found.margins, drop=bool(first))
         matter = self._machine.matter(weights, forms)
         state.active[k] = matter if first and not whole(problem.n) else state.active[k] | matter
         return bool(better)
+
+
+def _own(problem: Problem, state: State, classes: list[int], answers: list[Answer]) -> dict[str, NDArray[Any]]:
+    """What methods that iterate keep: each class's step, and rows (round, class, gap, kernels, inner steps)."""
+    if answers[0].trace is None:
+        return state.own
+    steps = state.own["step"].copy() if "step" in state.own else np.zeros(problem.m)
+    rows = [state.own["trace"]] if "trace" in state.own else []
+    for k, answer in zip(classes, answers, strict=True):
+        steps[k] = answer.step
+        assert answer.trace is not None
+        rows.append(np.column_stack([np.full((len(answer.trace), 2), (state.round + 1, k)), answer.trace]))
+    return {**state.own, "step": steps, "trace": np.concatenate(rows)}
 
 
 def _copied(state: State) -> State:

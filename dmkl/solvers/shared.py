@@ -19,11 +19,11 @@ from dmkl.errors import ConfigError
 from dmkl.solvers.problem import MINOR, Problem, Solver
 from dmkl.solvers.shared_max import SharedMax
 from dmkl.solvers.shared_sum import SharedSum
-from dmkl.solvers.uniform import check_C
+from dmkl.solvers.uniform import BoundedByC, check_C
 
 
 @dataclass(frozen=True)
-class SharedMKL:
+class SharedMKL(BoundedByC):
     """`delta`, `eta`, `batch` matter for mode max: smoothing, step size (0: scale-free), classes sampled at once."""
 
     C: float = 1.0

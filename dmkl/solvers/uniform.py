@@ -1,6 +1,6 @@
-"""UniformMKL: the SVM on the average kernel, one-vs-rest.
+"""UniformMKL: the SVM, or another loss's machine, on the average kernel, one-vs-rest.
 
-    min  1/2 ||w||^2 + C sum_i [1 - y_i (<w, phi(x_i)> + b)]+      with the kernel  1/s sum_a K_a
+    min  1/2 ||w||^2 + C sum_i l(y_i, <w, phi(x_i)> + b)      with the kernel  1/s sum_a K_a and l the hinge
 
 The baseline every learnt combination has to beat.
 """
@@ -8,27 +8,66 @@ The baseline every learnt combination has to beat.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
+from dmkl.data import Labels
 from dmkl.errors import ConfigError
+from dmkl.losses import LOSSES, Loss
+from dmkl.solvers.fixed_loss import FixedLoss
 from dmkl.solvers.fixed_weights import FixedWeights
-from dmkl.solvers.problem import MINOR, Problem, Solver
+from dmkl.solvers.problem import MINOR, Formulation, Problem, Solver
+from dmkl.solvers.rounds import Rounds
+from dmkl.solvers.state import Float64
+from dmkl.solvers.targets import loss_targets, loss_task
+
+
+class BoundedByC(Formulation):
+    """Formulations whose C bounds every alpha."""
+
+    C: float
+
+    def stretch(self, start: Any) -> float:
+        return float(self.C / start.C)
+
+    def baseline(self, weights: Float64) -> Formulation:
+        return UniformMKL(C=self.C)
 
 
 @dataclass(frozen=True)
-class UniformMKL:
-    """The SVM on the average kernel; C bounds every alpha, `intercept` adds a free bias."""
+class UniformMKL(BoundedByC):
+    """The average kernel with a loss; C is the loss's share, `intercept` adds a free bias."""
 
     C: float = 1.0
     intercept: bool = field(default=True, metadata=MINOR)
+    loss: str = field(default="hinge", metadata=MINOR)
+    epsilon: float = field(default=0.1, metadata=MINOR)
 
     def __post_init__(self) -> None:
         check_C(self.C)
+        if not (self.intercept or self.loss == "hinge"):
+            raise ConfigError("only the hinge loss can do without an intercept")
+        self.own_loss()
+
+    def own_loss(self) -> Loss:
+        return LOSSES[self.loss](self.epsilon)
+
+    def task_of(self, y: Any) -> str:
+        return loss_task(y, self.own_loss())
+
+    def targets(self, labels: Labels) -> Float64:
+        return loss_targets(labels, self.own_loss())
+
+    def baseline(self, weights: Float64) -> UniformMKL:
+        return self
 
     def solver(self, problem: Problem) -> Solver:
         problem.stack.require_semidefinite("UniformMKL")
-        return FixedWeights(self.C, self.intercept).solver(problem, np.full(problem.stack.s, 1.0 / problem.stack.s))
+        weights = np.full(problem.stack.s, 1.0 / problem.stack.s)
+        if self.loss == "hinge":
+            return FixedWeights(self.C, self.intercept).solver(problem, weights)
+        return Rounds(FixedLoss(self.own_loss(), self.C, weights), problem.stack.dtype)
 
 
 def check_C(C: float) -> None:

@@ -1,4 +1,4 @@
-"""Stacks over a store: held in memory, streamed from disk, or sharded over Dask workers."""
+"""Stacks over a store: held in memory, streamed from disk, computed at every pass, or sharded over Dask workers."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from typing import Any
 from dmkl.errors import ConfigError
 from dmkl.memory import Budget
 from dmkl.runtime import Local, Runtime
+from dmkl.stack.computed import ComputedShard
 from dmkl.stack.shards import StoreShard, hold
 from dmkl.stack.stack import KernelStack
 from dmkl.store import KernelStore
 
 HOLD_SHARE = 0.4  # of the memory left; the rest is for the solver
 WORKER_SHARE = 0.5  # of the workers' memory that held shards may take
-BACKENDS = ("auto", "memory", "disk", "cluster")
+BACKENDS = ("auto", "memory", "disk", "computed", "cluster")
 
 
 def open_stack(
@@ -26,7 +27,10 @@ def open_stack(
     runtime: Runtime | None = None,
     backend: str = "auto",
 ) -> KernelStack:
-    """Open a finished store. 'auto': the cluster if there is one, memory if all tiles fit, else disk."""
+    """Open a finished store. 'auto': the cluster if there is one, memory if all tiles fit, else as the store has them.
+
+    'disk' reads tiles at every pass and 'computed' computes them, which any store can.
+    """
     if backend not in BACKENDS:
         raise ConfigError(f"unknown stack backend '{backend}'", f"use one of {', '.join(BACKENDS)}")
     store = KernelStore(path)
@@ -35,14 +39,15 @@ def open_stack(
         runtime = _cluster(client) if client is not None else Local(workers)
     budget = Budget(memory) if memory else Budget.default()
     if backend == "auto":
-        fits = store.nbytes <= HOLD_SHARE * budget.left
-        backend = "cluster" if runtime.remote else "memory" if fits else "disk"
-    shards: list[Any] = [
-        StoreShard(str(store.path), store.id, store.grid, i, store.s) for i in range(store.grid.blocks)
-    ]
+        fits = store.projected_bytes <= HOLD_SHARE * budget.left
+        backend = "cluster" if runtime.remote else "memory" if fits else "computed" if store.computed else "disk"
+    if backend == "disk" and store.computed:
+        raise ConfigError(f"{store.path} has no tiles to read from disk", "use the backend 'computed' or 'auto'")
+    kind = ComputedShard if store.computed or backend == "computed" else StoreShard
+    shards: list[Any] = [kind(str(store.path), store.id, store.grid, i, store.s) for i in range(store.grid.blocks)]
     if backend == "memory":
         shards = list(runtime.map(hold, ((shard,) for shard in shards)))
-    elif backend == "cluster" and store.nbytes <= WORKER_SHARE * runtime.memory:
+    elif backend == "cluster" and store.projected_bytes <= WORKER_SHARE * runtime.memory:
         shards = [runtime.hold(hold, shard) for shard in shards]
     return KernelStack(
         shards,

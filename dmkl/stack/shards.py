@@ -1,7 +1,8 @@
 """A shard: the kept tiles of one block row of the stack, as a pass reads them.
 
-Three ways to have one, the same tiles in the same order from each: an array in memory, files of a store, or tiles read
-once from a store and held (by this process or by a Dask worker, which reads them again when it is lost).
+Four ways to have one, the same tiles in the same order from each: an array in memory, files of a store, tiles computed
+from a store's samples (`computed.py`), or tiles of either kind of store got once and held (by this process or by a Dask
+worker, which gets them again when it is lost).
 """
 
 from __future__ import annotations
@@ -110,8 +111,8 @@ class ChosenShard:
 
 
 def hold(shard: Shard) -> HeldShard:
-    """Read all tiles of a shard into memory."""
-    tiles = {(a, j): shard.tile(a, j) for a in range(shard.s) for j in range(shard.i, shard.grid.blocks)}
+    """Read all tiles of a shard into memory, place by place: kernels that are computed share what they can there."""
+    tiles = {(a, j): shard.tile(a, j) for j in range(shard.i, shard.grid.blocks) for a in range(shard.s)}
     return HeldShard(shard.grid, shard.i, shard.s, tiles)
 
 

@@ -123,15 +123,16 @@ class KernelStack:
 
     def choose(self, kernels: Sequence[int]) -> KernelStack:
         """A stack of some of the kernels, over the same tiles."""
+        names = [self.names[a] for a in kernels]
         return KernelStack(
             [self.runtime.hold(choose, shard, tuple(kernels)) for shard in self._shards],
             self.grid,
-            [self.names[a] for a in kernels],
+            names,
             groups=self.groups[list(kernels)],
             dtype=self.dtype,
             runtime=self.runtime,
             memory=self.memory,
-            indefinite=[name for name in self.indefinite if name in {self.names[a] for a in kernels}],
+            indefinite=sorted(set(self.indefinite).intersection(names), key=names.index),
             backend=self.backend,
         )
 

@@ -24,25 +24,32 @@ def build_store(
     *,
     largest_tile: int = 1024,
     config: dict[str, Any] | None = None,
+    computed: bool = False,
     observer: Observer = ignore,
 ) -> KernelStore:
-    """Create the store, or go on with the one at `path`, until no tile is missing."""
+    """Create the store, or go on with the one at `path`, until no tile is missing; a computed one has none."""
     if path.exists():
         store = KernelStore(path)
-        store.check_same(bank, train)
+        store.check_same(bank, train, computed)
         store.remove_partial_files()
     else:
-        store = KernelStore.create(path, bank, train, Grid.cut(train.n, largest_tile), config or {})
+        grid = Grid.cut(train.n, largest_tile)
+        store = KernelStore.create(path, bank, train, grid, config or {}, computed=computed)
     _fit_centres(store, runtime, observer)
+    if not computed:
+        _fill_tiles(store, runtime, observer)
+    return store
+
+
+def _fill_tiles(store: KernelStore, runtime: Runtime, observer: Observer) -> None:
     missing = store.missing()
-    total = store.grid.tiles
+    total = len(store.pairs)
     done = total - len(missing)
     observer(Progress("tiles", done, total))
     tasks = ((str(store.path), store.id, i, j) for i, j in missing)
     for _ in runtime.map(fill_tile, tasks):
         done += 1
         observer(Progress("tiles", done, total))
-    return store
 
 
 class StoredPair:
@@ -55,11 +62,14 @@ class StoredPair:
         self._sides: dict[str, tuple[Any, Any]] = {}
 
     def sides(self, view: str) -> tuple[Any, Any]:
-        if view not in self._sides:
-            X = self._store.views.rows(view, self._rows)
-            Z = X if self.same else self._store.views.rows(view, self._columns)
-            self._sides = {view: (X, Z)}  # kernels come view by view: one at a time is enough
-        return self._sides[view]
+        views = self._store.views
+        node = views.entries[view]["node"]
+        if node not in self._sides:
+            X = views.block(view, self._rows)
+            Z = X if self.same else views.block(view, self._columns)
+            self._sides = {node: (X, Z)}  # kernels come view by view: one array at a time is enough
+        X, Z = self._sides[node]
+        return views.inside(view, X), views.inside(view, Z)
 
     def given(self, view: str) -> Any:
         return self._store.views.rectangle(view, self._rows, self._columns)
@@ -75,7 +85,7 @@ def fill_tile(path: str, identity: str, i: int, j: int) -> None:
 def _fit_centres(store: KernelStore, runtime: Runtime, observer: Observer) -> None:
     """Row means of the centred kernels: one pass over the (recomputed, unwritten) tiles before the first is written."""
     centred = store.bank.centred
-    if not centred or not np.isnan(store.row_means()).any():
+    if store.centring_done:
         return
     sums = np.zeros((store.s, store.n))
     pairs = store.grid.pairs()

@@ -5,6 +5,9 @@
     row_means   (s, n) float64, what centred kernels subtract (only there when one is centred)
     views, labels   the training samples the kernels were computed from
 
+A store that is 'computed' has all of this but the gram array: its tiles are computed whenever they are read
+(`dmkl.stack.computed`).
+
 A tile exists when its file exists: it is written under another name and renamed. NaN is the fill value, and no
 kernel value is ever NaN, so a tile that is not there can't be mistaken for one that is.
 """
@@ -37,7 +40,10 @@ FREE_MARGIN = 1.02  # file system overhead on top of the tiles' bytes
 
 
 class KernelStore:
-    """An open store: what it holds, which tiles are there, and reading and writing one tile."""
+    """An open store: what it holds, which tiles are there, and reading and writing one tile.
+
+    `computed` says that there are no tiles, and never will be.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path.resolve()  # tasks elsewhere have another working directory
@@ -51,14 +57,18 @@ class KernelStore:
             self.bank = Bank.from_recipes(header["kernels"], self.grid.n)
             self.labels = read_labels(self._group, header["dataset"])
             self.views = StoredViews(self._group, header["dataset"])
-            self._gram: Any = self._group["gram"]
+            self.computed = bool(header.get("computed", False))
+            self._gram: Any = None if self.computed else self._group["gram"]
         except (KeyError, TypeError, ValueError) as error:
             raise StoreError(f"{path} lacks {error}", "build it again") from error
 
     @classmethod
-    def create(cls, path: Path, bank: Bank, train: Dataset, grid: Grid, config: dict[str, Any]) -> KernelStore:
+    def create(
+        cls, path: Path, bank: Bank, train: Dataset, grid: Grid, config: dict[str, Any], *, computed: bool = False
+    ) -> KernelStore:
         """Write everything but the tiles under another name, then rename: a store that exists is complete in this."""
-        check_space(path, projected_bytes(grid, len(bank)))
+        if not computed:
+            check_space(path, projected_bytes(grid, len(bank)))
         make_folder(path.parent)
         temporary = path.with_name(f".{path.name}.creating")
         with writing(path):
@@ -67,7 +77,8 @@ class KernelStore:
 
             group = zarr.create_group(temporary)
             n, s = grid.n, len(bank)
-            create_tiled(group, "gram", s, n, grid.tile)
+            if not computed:
+                create_tiled(group, "gram", s, n, grid.tile)
             if bank.centred:
                 put_array(group, "row_means", np.full((s, n), np.nan))
             write_dataset(group, train, grid.tile)
@@ -82,6 +93,7 @@ class KernelStore:
                 "kernels": bank.recipes(),
                 "dataset": describe_dataset(train),
                 "config": config,
+                "computed": computed,
             }
             group.attrs["dmkl"] = header
             temporary.rename(path)
@@ -97,32 +109,53 @@ class KernelStore:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all tiles, whether already there or not."""
+        """Bytes of all tiles on disk, whether already there or not."""
+        return 0 if self.computed else self.projected_bytes
+
+    @property
+    def projected_bytes(self) -> int:
+        """Bytes that all tiles take or would take."""
         return projected_bytes(self.grid, self.s)
 
-    def check_same(self, bank: Bank, train: Dataset) -> None:
-        """Refuse to go on with a store that holds something else."""
+    @property
+    def pairs(self) -> list[tuple[int, int]]:
+        """The tiles that are on disk once the store is complete."""
+        return [] if self.computed else self.grid.pairs()
+
+    def check_same(self, bank: Bank, train: Dataset, computed: bool) -> None:
+        """Refuse to go on with a store that holds something else, or holds it in the other way."""
         if self.data_hash != train.fingerprint():
             raise StoreError(f"{self.path} was built from other data", "choose another place or remove it")
         if self.bank.recipes() != bank.recipes():
             raise StoreError(f"{self.path} holds other kernels", "choose another place or remove it")
+        if self.computed and not computed:
+            raise StoreError(f"{self.path} has no tiles, it computes them", "choose another place or remove it")
+        if computed and not self.computed:
+            raise StoreError(f"{self.path} has tiles, it does not compute them", "choose another place or remove it")
 
     def tile_path(self, i: int, j: int) -> Path:
         return self.path.joinpath("gram", *self._gram.metadata.encode_chunk_key((0, i, j)).split("/"))
 
     def missing(self) -> list[tuple[int, int]]:
         """Tiles not on disk yet."""
-        present = [_names(self.tile_path(i, 0).parent) for i in range(self.grid.blocks)]
-        return [(i, j) for i, j in self.grid.pairs() if self.tile_path(i, j).name not in present[i]]
+        present = {i: _names(self.tile_path(i, i).parent) for i, j in self.pairs if i == j}
+        return [(i, j) for i, j in self.pairs if self.tile_path(i, j).name not in present[i]]
 
     def require_complete(self) -> None:
         missing = len(self.missing())
         if missing:
-            raise StoreError(f"{self.path} lacks {missing} of {self.grid.tiles} tiles", "finish it with: dmkl kernels")
+            raise StoreError(f"{self.path} lacks {missing} of {len(self.pairs)} tiles", "finish it with: dmkl kernels")
+        if not self.centring_done:
+            raise StoreError(f"{self.path} lacks the row means of its centred kernels", "run the same command again")
+
+    @property
+    def centring_done(self) -> bool:
+        """Whether the centring pass has run, or nothing needs it."""
+        return not self.bank.centred or not np.isnan(self.row_means()).any()
 
     def remove_partial_files(self) -> None:
         """Delete what a killed builder left half-written."""
-        for i in range(self.grid.blocks):
+        for i in (i for i, j in self.pairs if i == j):
             folder = self.tile_path(i, 0).parent
             for name in _names(folder):
                 if name.endswith(".partial"):
@@ -130,6 +163,8 @@ class KernelStore:
 
     def read_tile(self, a: int, i: int, j: int) -> NDArray[np.float32]:
         """K_a[block i, block j] for j >= i, its checksum verified."""
+        if self.computed:
+            raise StoreError(f"{self.path} has no tiles, it computes them")
         try:
             tile: NDArray[np.float32] = np.asarray(self._gram[a, self.grid.span(i), self.grid.span(j)])
         except (ValueError, OSError, RuntimeError, TypeError) as error:
@@ -185,7 +220,7 @@ def check_space(path: Path, needed: int) -> None:
     if needed * FREE_MARGIN > free:
         raise ResourceError(
             f"the kernels need {needed / 1e9:.2f} GB, the disk of {folder} has {free / 1e9:.2f} GB free",
-            "use another disk, fewer kernels or fewer samples",
+            "use another disk, fewer kernels or samples, or run.kernels = 'compute'",
         )
 
 

@@ -17,6 +17,7 @@ class Poly(Kernel):
 
     base: ClassVar[str] = "dot"
     needs_scales: ClassVar[bool] = True
+    entry_ns: ClassVar[float] = 2.6
 
     def __post_init__(self) -> None:
         if self.degree < 1 or self.coef0 < 0:

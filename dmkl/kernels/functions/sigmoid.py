@@ -18,6 +18,7 @@ class Sigmoid(Kernel):
     base: ClassVar[str] = "dot"
     needs_scales: ClassVar[bool] = True
     indefinite: ClassVar[bool] = True
+    entry_ns: ClassVar[float] = 2.9
 
     def fit(self, scales: Scales) -> Self:
         return replace(self, gamma=fit_multiple("gamma", self.gamma, {"scale": 1 / scales.spread}))

@@ -1,0 +1,32 @@
+"""SpicyMKL as scikit-learn estimators."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from dmkl.estimators.base import KernelClassifier, KernelRegressor
+from dmkl.solvers import SpicyMKL
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class SpicyMKLClassifier(KernelClassifier):
+    """Few of many kernels for every class, fewer as C grows; `loss` is "hinge", "logistic" or "squared"."""
+
+    formulation: ClassVar = SpicyMKL
+
+    C: float = 1.0
+    loss: str = "hinge"
+    ridge: float = 0.0
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class SpicyMKLRegressor(KernelRegressor):
+    """Few of many kernels for a real target, fewer as C grows; `loss` is "squared", or "epsilon" with its tube."""
+
+    formulation: ClassVar = SpicyMKL
+
+    C: float = 1.0
+    loss: str = "squared"
+    epsilon: float = 0.1
+    ridge: float = 0.0

@@ -1,0 +1,144 @@
+"""Training samples and their kernels in memory: what a store is on disk, tile for tile the same values.
+
+So an estimator's model is the very model that `dmkl train` makes of the same samples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dmkl.config import KernelConfig, RunConfig
+from dmkl.data import Dataset, View
+from dmkl.errors import ResourceError
+from dmkl.kernels import Bank, plan_bank
+from dmkl.memory import Budget
+from dmkl.runtime import Runtime
+from dmkl.stack import KernelStack
+from dmkl.stack.shards import HeldShard
+from dmkl.store import projected_bytes
+from dmkl.tiling import Grid
+
+Float64 = NDArray[np.float64]
+SHARE = 0.4  # of the memory left that kernels may take; the rest is for the solver
+
+
+@dataclass(frozen=True, eq=False)
+class TrainingSet:
+    """Samples with their fitted kernels; `means` is (s, n), what centred kernels subtract."""
+
+    data: Dataset
+    bank: Bank
+    grid: Grid
+    means: Float64
+
+    @classmethod
+    def fit(cls, kernels: Sequence[KernelConfig], data: Dataset, runtime: Runtime) -> TrainingSet:
+        """Fit widths, normalisers and centres."""
+        bank, grid = plan_bank(kernels, data), Grid.cut(data.n, RunConfig.tile)
+        return cls(data, bank, grid, _row_means(bank, data, grid, runtime))
+
+    @property
+    def views(self) -> HeldViews:
+        return HeldViews(self.data)
+
+    def row_means(self) -> Float64:
+        return self.means
+
+    def stack(self, runtime: Runtime) -> KernelStack:
+        """All kernels computed, one task a block row, and held where the tasks of the solver run."""
+        self._require_room(runtime)
+        rows = range(self.grid.blocks)
+        if runtime.remote:
+            samples = runtime.hold(_itself, self)
+            shards = [runtime.hold(compute_shard, samples, i) for i in rows]
+        else:
+            shards = list(runtime.map(compute_shard, ((self, i) for i in rows)))
+        return KernelStack(
+            shards,
+            self.grid,
+            [kernel.name for kernel in self.bank.kernels],
+            groups=self.bank.groups,
+            dtype="float32",
+            runtime=runtime,
+            memory=Budget.default(),
+            indefinite=[kernel.name for kernel in self.bank.kernels if kernel.function.indefinite],
+            backend="cluster" if runtime.remote else "memory",
+        )
+
+    def _require_room(self, runtime: Runtime) -> None:
+        """Refuse before anything is computed what would leave no room to solve."""
+        needed, room = projected_bytes(self.grid, len(self.bank)), runtime.memory or Budget.default().left
+        if needed > SHARE * room:
+            raise ResourceError(
+                f"{len(self.bank)} kernels of {self.grid.n:,} samples take {needed / 1e6:,.0f} MB, more than "
+                f"{SHARE:.0%} of the {room / 1e6:,.0f} MB at hand",
+                "use fewer of them, or dmkl train, which keeps kernels on disk",
+            )
+
+
+class HeldViews:
+    """The samples' views as a model takes its support samples from them."""
+
+    def __init__(self, data: Dataset) -> None:
+        self.entries = {name: {"kind": view.kind, "shape": view.values.shape} for name, view in data.views.items()}
+        self._data = data
+
+    def take(self, view: str, chosen: NDArray[np.int64], tile: int) -> View:
+        whole = self._data.views[view]
+        return View(view, whole.kind, whole.values[chosen])
+
+
+class HeldPair:
+    """The samples of tile (i, j)."""
+
+    def __init__(self, data: Dataset, grid: Grid, i: int, j: int) -> None:
+        self.same = i == j
+        self._data = data
+        self._rows, self._columns = grid.span(i), grid.span(j)
+
+    def sides(self, view: str) -> tuple[Any, Any]:
+        values = self._data.views[view].values
+        return values[self._rows], values[self._columns]
+
+    def given(self, view: str) -> Any:
+        return self._data.views[view].values[self._rows, self._columns]
+
+
+def compute_shard(samples: TrainingSet, i: int) -> HeldShard:
+    """The kept tiles of block row i, of all kernels."""
+    bank, grid = samples.bank, samples.grid
+    tiles = {
+        (a, j): tile
+        for j in range(i, grid.blocks)
+        for a, tile in bank.tiles(HeldPair(samples.data, grid, i, j), grid.span(i), grid.span(j), samples.means)
+    }
+    return HeldShard(grid, i, len(bank), tiles)
+
+
+def _row_means(bank: Bank, data: Dataset, grid: Grid, runtime: Runtime) -> Float64:
+    """Row means of the centred kernels, zero for the others."""
+    if not bank.centred:
+        return np.broadcast_to(0.0, (len(bank), grid.n))
+    sums = np.zeros((len(bank), grid.n))
+    tasks = ((bank, HeldPair(data, grid, i, j)) for i, j in grid.pairs())
+    for (i, j), tile_sums in zip(grid.pairs(), runtime.map(_sum_tile, tasks), strict=True):
+        for a, (by_row, by_column) in tile_sums.items():
+            sums[a, grid.span(i)] += by_row
+            if i != j:
+                sums[a, grid.span(j)] += by_column
+    return sums / grid.n
+
+
+def _sum_tile(bank: Bank, pair: HeldPair) -> dict[int, tuple[Float64, Float64]]:
+    """Row and column sums of a tile of the centred kernels."""
+    exact = ((a, np.asarray(values, dtype=np.float64)) for a, values in bank.values(pair, bank.centred))
+    return {a: (values.sum(axis=1), values.sum(axis=0)) for a, values in exact}
+
+
+def _itself(value: Any) -> Any:
+    return value

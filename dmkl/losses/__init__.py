@@ -1,0 +1,20 @@
+"""Convex losses: one file each, one line here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from dmkl.losses.base import Loss, Slack, Smooth, balanced
+from dmkl.losses.epsilon import Epsilon
+from dmkl.losses.hinge import Hinge
+from dmkl.losses.logistic import Logistic
+from dmkl.losses.squared import Squared
+from dmkl.registry import Registry
+
+LOSSES: Registry[Callable[[float], Loss]] = Registry("loss")  # what makes a loss, given an epsilon
+LOSSES.register("hinge", lambda epsilon: Hinge())
+LOSSES.register("logistic", lambda epsilon: Logistic())
+LOSSES.register("squared", lambda epsilon: Squared())
+LOSSES.register("epsilon", Epsilon)
+
+__all__ = ["LOSSES", "Loss", "Slack", "Smooth", "balanced"]

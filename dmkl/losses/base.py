@@ -1,0 +1,92 @@
+"""What a solver needs to know of a convex loss l(y, f), f the score with its intercept.
+
+Dual variables are rho = -dl/df (FORMULATIONS section 2). Their penalty l*(y, -rho) is a smooth function plus, where the
+loss has kinks, one term per slack: a hinge is 1 - yf + (a slack above) - (a slack below), and so on. Solvers that need
+smooth functions treat slacks as variables of their own instead of smoothing the kinks away.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+Float64 = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Slack:
+    """A variable t in [low, high] a sample that moves its score by `sign * t` at the price `cost * t`."""
+
+    sign: Float64
+    cost: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Smooth:
+    """A smooth function of rho: its sum over the samples, gradient, and second derivatives."""
+
+    value: float
+    gradient: Float64
+    curvature: Float64
+
+
+class Loss(Protocol):
+    """A convex loss; `y` holds signs -1/+1 or real targets."""
+
+    @property
+    def regression(self) -> bool:
+        """Whether y may be any real numbers."""
+
+    @property
+    def sparse(self) -> bool:
+        """Whether samples that are fitted well have rho = 0, so that working sets of samples help."""
+
+    def total(self, y: Float64, f: Float64) -> float:
+        """The sum of losses."""
+
+    def conjugate(self, y: Float64, rho: Float64) -> float:
+        """The sum of l*(y, -rho), for rho in its domain."""
+
+    def into_domain(self, y: Float64, rho: Float64) -> Float64:
+        """The nearest rho with a finite conjugate. The domain of every loss is an interval that holds 0."""
+
+    def smooth(self, y: Float64, rho: Float64) -> Smooth | None:
+        """The smooth part of the conjugate; None outside its domain."""
+
+    def slacks(self, y: Float64) -> list[Slack]:
+        """What is not smooth about it."""
+
+    def slack_values(self, y: Float64, f: Float64) -> list[Float64]:
+        """The cheapest slacks that make up these scores."""
+
+    def null(self, y: Float64) -> Float64:
+        """A rho in the domain that sums to zero, good when the model is only an intercept."""
+
+    def intercept(self, y: Float64, scores: Float64) -> float:
+        """The b that minimises the sum of losses at scores + b."""
+
+    def margins(self, y: Float64, f: Float64) -> Float64:
+        """At least 1 where rho = 0 is right, growing with the distance from where it is not."""
+
+
+def balanced(rho: Float64) -> Float64:
+    """rho with the heavier side scaled down so that it sums to zero: inside every domain that held it."""
+    up, down = float(rho[rho > 0].sum()), float(-rho[rho < 0].sum())
+    if up == down:
+        return rho
+    if up > down:
+        return np.where(rho > 0, rho * (down / up), rho)
+    return np.where(rho < 0, rho * (up / down), rho)
+
+
+def lowest(breaks: Float64, below: int) -> float:
+    """Where a convex piecewise linear function is least, whose slope starts at -below and rises by 1 at every break."""
+    ordered = np.sort(breaks)
+    left, right = max(below - 1, 0), min(below, len(ordered) - 1)
+    return 0.5 * float(ordered[left] + ordered[right])

@@ -1,0 +1,66 @@
+"""log(1 + exp(-y f)): scores are log odds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from scipy.special import expit, xlogy
+
+from dmkl.losses.base import Float64, Slack, Smooth, balanced
+
+INSIDE = 1e-10  # of the ends of the domain
+STEPS = 60  # of Newton or bisection for the intercept
+
+
+@dataclass(frozen=True)
+class Logistic:
+    """u = y rho in [0, 1] with conjugate u log u + (1 - u) log(1 - u)."""
+
+    regression: ClassVar[bool] = False
+    sparse: ClassVar[bool] = False
+
+    def total(self, y: Float64, f: Float64) -> float:
+        return float(np.logaddexp(0.0, -y * f).sum())
+
+    def conjugate(self, y: Float64, rho: Float64) -> float:
+        u = y * rho
+        return float((xlogy(u, u) + xlogy(1.0 - u, 1.0 - u)).sum())
+
+    def into_domain(self, y: Float64, rho: Float64) -> Float64:
+        return np.asarray(y * np.clip(y * rho, INSIDE, 1.0 - INSIDE))  # slopes are infinite at the ends
+
+    def smooth(self, y: Float64, rho: Float64) -> Smooth | None:
+        u = y * rho
+        if not ((u > 0.0) & (u < 1.0)).all():
+            return None
+        return Smooth(self.conjugate(y, rho), y * (np.log(u) - np.log1p(-u)), 1.0 / (u * (1.0 - u)))
+
+    def slacks(self, y: Float64) -> list[Slack]:
+        return []
+
+    def slack_values(self, y: Float64, f: Float64) -> list[Float64]:
+        return []
+
+    def null(self, y: Float64) -> Float64:
+        return balanced(y * expit(-y * self.intercept(y, np.zeros(len(y)))))
+
+    def intercept(self, y: Float64, scores: Float64) -> float:
+        """Newton on a monotone slope, bisection where it leaves the bracket."""
+        low, high = float((-scores).min()) - 50.0, float((-scores).max()) + 50.0
+        b = 0.5 * (low + high) if not low < 0.0 < high else 0.0
+        for _ in range(STEPS):
+            u = expit(-y * (scores + b))
+            slope = -float((y * u).sum())
+            low, high = (b, high) if slope < 0 else (low, b)
+            curvature = float((u * (1.0 - u)).sum())
+            newton = b - slope / curvature if curvature > 0 else np.inf
+            step = (newton if low < newton < high else 0.5 * (low + high)) - b
+            b += step
+            if abs(step) <= 1e-14 * max(1.0, abs(b)):
+                break
+        return b
+
+    def margins(self, y: Float64, f: Float64) -> Float64:
+        return np.zeros(len(y))

@@ -1,0 +1,45 @@
+"""(y - f)^2, of least squares."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from dmkl.losses.base import Float64, Slack, Smooth
+
+
+@dataclass(frozen=True)
+class Squared:
+    """rho = 2 (y - f), anywhere, with conjugate rho^2 / 4 - y rho."""
+
+    regression: ClassVar[bool] = True
+    sparse: ClassVar[bool] = False
+
+    def total(self, y: Float64, f: Float64) -> float:
+        return float(((y - f) ** 2).sum())
+
+    def conjugate(self, y: Float64, rho: Float64) -> float:
+        return float((rho * (0.25 * rho - y)).sum())
+
+    def into_domain(self, y: Float64, rho: Float64) -> Float64:
+        return rho
+
+    def smooth(self, y: Float64, rho: Float64) -> Smooth:
+        return Smooth(self.conjugate(y, rho), 0.5 * rho - y, np.full(len(y), 0.5))
+
+    def slacks(self, y: Float64) -> list[Slack]:
+        return []
+
+    def slack_values(self, y: Float64, f: Float64) -> list[Float64]:
+        return []
+
+    def null(self, y: Float64) -> Float64:
+        return np.asarray(2.0 * (y - y.mean()))
+
+    def intercept(self, y: Float64, scores: Float64) -> float:
+        return float((y - scores).mean())
+
+    def margins(self, y: Float64, f: Float64) -> Float64:
+        return np.zeros(len(y))

@@ -1,0 +1,68 @@
+"""Any convex loss at given kernel weights, one-vs-rest or regression:  min 1/2 ||w||^2 + C sum_i l(y_i, f(x_i) + b).
+
+It is the proximal method with one kernel, no sparsity and a ridge of 1 / C.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dmkl.losses import Loss
+from dmkl.solvers.operators import Held, Streamed
+from dmkl.solvers.points import Penalty, Start
+from dmkl.solvers.problem import Problem
+from dmkl.solvers.proximal import minimise
+from dmkl.solvers.rounds import Answer, Certified, Question, Samples
+from dmkl.solvers.state import Float64, State
+from dmkl.solvers.targets import first_samples
+
+INNER = 0.25  # a compact problem's tolerance as a share of the whole one's
+
+
+@dataclass(frozen=True)
+class FixedLoss:
+    """The machine of working-set rounds: one combined matrix a block."""
+
+    loss: Loss
+    C: float
+    weights: Float64
+
+    def first_weights(self, problem: Problem) -> Float64:
+        return self.weights
+
+    def outlined(self, problem: Problem, state: State) -> State:
+        return replace(state, working=first_samples(problem, self.loss))
+
+    def layers(self, problem: Problem, active: NDArray[np.bool_]) -> int:
+        return 1
+
+    def streamed(self, problem: Problem, samples: Samples, kernels: Samples, room: int) -> Streamed:
+        return Streamed(problem.stack, self.weights[None], samples, room)
+
+    def gather(self, problem: Problem, state: State, sets: list[Samples], kernels: list[Samples]) -> list[NDArray[Any]]:
+        return problem.stack.block(sets, weights=state.weights)
+
+    def solve(self, question: Question) -> Answer:
+        kernel = question.block if isinstance(question.block, Streamed) else Held(question.block[None])
+        warm = question.warm
+        start = Start(warm.beta / self.C, np.array([self.C]), warm.intercept, warm.step) if warm.beta.any() else None
+        found = minimise(kernel, question.y, self.loss, Penalty(0.0, 1.0 / self.C), INNER * question.tol, start)
+        return Answer(found.weights[0] * found.rho, self.C * found.dual, step=found.step, trace=found.trace)
+
+    def primal(self, beta: Float64, scores: Float64, y: Float64, answer: Answer) -> Certified:
+        b = self.loss.intercept(y, scores)
+        value = 0.5 * float(beta @ scores) + self.C * self.loss.total(y, scores + b)
+        return Certified(value, b, self.loss.margins(y, scores + b))
+
+    def dual(self, answer: Answer, forms: Float64, y: Float64) -> float:
+        return answer.dual
+
+    def matter(self, weights: Float64, forms: Float64) -> NDArray[np.bool_]:
+        return np.ones(len(weights), dtype=bool)
+
+    def covered(self, problem: Problem, active: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        return np.ones_like(active)

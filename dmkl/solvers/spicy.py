@@ -1,0 +1,141 @@
+"""SpicyMKL: block-l1 with any convex loss, and the elastic net (FORMULATIONS section 2; Suzuki and Tomioka 2009).
+
+    min  sum_i l(y_i, sum_a f_a(x_i) + b) + C sum_a ||w_a|| + ridge/2 sum_a ||w_a||^2        (a larger C is sparser)
+
+What is sparse here is kernels: a compact problem holds the few that matter, of thousands, and every pass looks at all
+of them. Samples leave it only where the loss has rho = 0 for what is fitted well (hinge, epsilon). A compact problem is
+solved by proximal minimisation (`proximal.py`), from a block where that fits in memory, else through passes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dmkl.data import Labels
+from dmkl.errors import ConfigError
+from dmkl.losses import LOSSES, Loss
+from dmkl.solvers.blocks import own_layers
+from dmkl.solvers.operators import Held, Streamed
+from dmkl.solvers.points import Penalty, Start
+from dmkl.solvers.problem import MINOR, Formulation, Problem, Solver
+from dmkl.solvers.proximal import minimise
+from dmkl.solvers.rounds import Answer, Certified, Question, Rounds, Samples
+from dmkl.solvers.state import Float64, State
+from dmkl.solvers.targets import first_samples, loss_targets, loss_task
+from dmkl.solvers.uniform import UniformMKL
+
+HALF = 0.5  # what a compact problem may take of the tolerance, so that what is outside has some left
+EARLY = 0.02  # and of the gap certified so far: what the next pass brings in changes more than that
+FIRST = 0.1  # the gap of the first compact problem
+NEAR = 0.9  # kernels with ||rho||_a above this share of the bound enter the block,
+FEWEST, AS_MANY = 48, 2  # those nearest to it: so many, or so many times those with weight
+
+
+@dataclass(frozen=True)
+class SpicyMKL(Formulation):
+    """Few of many kernels, for classification (hinge, logistic, squared) or regression (squared, epsilon)."""
+
+    C: float = 1.0
+    loss: str = "hinge"
+    epsilon: float = field(default=0.1, metadata=MINOR)
+    ridge: float = field(default=0.0, metadata=MINOR)
+
+    def __post_init__(self) -> None:
+        if not (self.ridge >= 0 and np.isfinite(self.ridge)):
+            raise ConfigError(f"ridge should be at least 0 and finite, not {self.ridge}")
+        if not (np.isfinite(self.C) and (self.C > 0 or (self.C == 0 and self.ridge > 0))):
+            raise ConfigError(f"C should be positive and finite (or 0 with a ridge), not {self.C}")
+        self.own_loss()
+
+    def own_loss(self) -> Loss:
+        return LOSSES[self.loss](self.epsilon)
+
+    def task_of(self, y: Any) -> str:
+        return loss_task(y, self.own_loss())
+
+    def targets(self, labels: Labels) -> Float64:
+        return loss_targets(labels, self.own_loss())
+
+    def stretch(self, start: Any) -> float:
+        return 1.0  # rho is a slope of the loss, whatever C is
+
+    def baseline(self, weights: Float64) -> UniformMKL:
+        """With the average of the kernels weighed in all as these are, which is the same C (FORMULATIONS section 2)."""
+        total = float(np.mean(np.sum(np.atleast_2d(weights), axis=1)))
+        return UniformMKL(C=max(total, 1e-6), loss=self.loss, epsilon=self.epsilon)
+
+    def solver(self, problem: Problem) -> Solver:
+        problem.stack.require_semidefinite("SpicyMKL")
+        if problem.method:
+            raise ConfigError(f"SpicyMKL knows one method, not '{problem.method}'")
+        return Rounds(_Machine(self.own_loss(), Penalty(self.C, self.ridge)), problem.stack.dtype)
+
+
+@dataclass(frozen=True)
+class _Machine:
+    """The machine of working-set rounds: the kernels near the bound, and where the loss is sparse some samples."""
+
+    loss: Loss
+    penalty: Penalty
+
+    def first_weights(self, problem: Problem) -> Float64:
+        return np.zeros((problem.m, problem.stack.s))
+
+    def outlined(self, problem: Problem, state: State) -> State:
+        """All samples, or random ones of either side; the kernels that the model without kernels misses most."""
+        null = np.stack([self.loss.null(y) for y in problem.Y.T], axis=1)
+        forms = problem.stack.apply(null, np.zeros(problem.stack.s), forms=True).forms
+        assert forms is not None
+        largest = np.sqrt(np.maximum(forms, 0.0).max(axis=1, keepdims=True))
+        scaled = forms * np.minimum(1.0, self.penalty.C / np.maximum(largest, 1e-300)) ** 2
+        active = np.array([self.matter(np.zeros(len(row)), row) for row in scaled])
+        return replace(state, active=active, working=first_samples(problem, self.loss))
+
+    def layers(self, problem: Problem, active: NDArray[np.bool_]) -> int:
+        return own_layers(problem, int(active.sum()))
+
+    def streamed(self, problem: Problem, samples: Samples, kernels: Samples, room: int) -> Streamed:
+        return Streamed(problem.stack, np.eye(problem.stack.s)[kernels], samples, room)
+
+    def gather(self, problem: Problem, state: State, sets: list[Samples], kernels: list[Samples]) -> list[NDArray[Any]]:
+        return problem.stack.block(sets, kernels=[A.tolist() for A in kernels])
+
+    def solve(self, question: Question) -> Answer:
+        kernels = question.block if isinstance(question.block, Streamed) else Held(question.block)
+        gap = EARLY * question.gap if np.isfinite(question.gap) else FIRST
+        warm = question.warm
+        start = Start(warm.beta, warm.weights, warm.intercept, warm.step) if warm.weights.any() else None
+        found = minimise(kernels, question.y, self.loss, self.penalty, max(HALF * question.tol, gap), start)
+        return Answer(
+            found.rho,
+            found.dual,
+            weights=found.weights,
+            penalty=found.penalty,
+            proof=found.proof,
+            proof_forms=found.proof_forms,
+            step=found.step,
+            trace=found.trace,
+        )
+
+    def primal(self, beta: Float64, scores: Float64, y: Float64, answer: Answer) -> Certified:
+        b = self.loss.intercept(y, scores)
+        return Certified(self.loss.total(y, scores + b) + answer.penalty, b, self.loss.margins(y, scores + b))
+
+    def dual(self, answer: Answer, forms: Float64, y: Float64) -> float:
+        assert answer.proof is not None
+        return self.penalty.dual(self.loss, y, answer.proof, forms)[0]
+
+    def matter(self, weights: Float64, forms: Float64) -> NDArray[np.bool_]:
+        most = max(FEWEST, AS_MANY * int(np.count_nonzero(weights)))
+        near = np.flatnonzero(forms >= (NEAR * self.penalty.C) ** 2)
+        nearest = near[np.argsort(-forms[near], kind="stable")[:most]]
+        matter = np.asarray(weights > 0)
+        matter[nearest] = True
+        return matter if matter.any() else np.asarray(forms >= forms.max())
+
+    def covered(self, problem: Problem, active: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        return active

@@ -1,0 +1,35 @@
+"""What a loss is fitted to, signs of classes or real targets, and on which samples first."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dmkl.data import Labels
+from dmkl.losses import Loss
+from dmkl.solvers.problem import Problem
+from dmkl.solvers.state import Float64
+from dmkl.solvers.working_sets import first_sets, whole
+
+
+def loss_targets(labels: Labels, loss: Loss) -> Float64:
+    """(n, m): the targets of a regression, or -1/+1 for one class against the rest."""
+    if labels.task != "regression" or not loss.regression:
+        return labels.signs()
+    return np.asarray(labels.values[:, None], dtype=np.float64)
+
+
+def loss_task(y: Any, loss: Loss) -> str:
+    """Numbers of more than two values are targets for a loss that takes them, also when they are whole."""
+    values = np.asarray(y)
+    numbers = values.ndim == 1 and values.dtype.kind in "iuf" and len(np.unique(values)) > 2
+    return "regression" if loss.regression and numbers else "auto"
+
+
+def first_samples(problem: Problem, loss: Loss) -> NDArray[np.bool_]:
+    """(n, m): all of them, or random ones of either side where the loss lets most of them go."""
+    if whole(problem.n) or not loss.sparse:
+        return np.ones(problem.Y.shape, dtype=bool)
+    return first_sets(np.where(np.median(problem.Y, axis=0) < problem.Y, 1.0, -1.0), problem.seed)

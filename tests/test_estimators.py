@@ -1,0 +1,163 @@
+"""Estimators keep scikit-learn's contract and give the models that `dmkl train` gives."""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+import scipy.sparse
+from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+import dmkl
+from dmkl.config import KernelConfig, construct
+from dmkl.data import Dataset, make_labels, make_view
+from dmkl.errors import ConfigError, ResourceError
+from dmkl.estimators import ESTIMATORS, KernelClassifier
+from dmkl.estimators import training as training_module
+from dmkl.kernels import plan_bank
+from dmkl.model import load_model, make_model, save_model
+from dmkl.runtime import Local
+from dmkl.stack import open_stack
+from dmkl.store import build_store
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class AverageClassifier(KernelClassifier):
+    """What it takes to add an estimator."""
+
+    formulation: ClassVar = dmkl.UniformMKL
+
+    C: float = 1.0
+
+
+TABLES = [
+    {"kernel": "rbf", "width": ["0.5 median", "1 median"]},
+    {"kernel": "linear", "normalise": ["centre", "unit-trace"]},
+]
+SMALL = {"kernels": [{"kernel": "rbf", "width": ["1 median", "2 median"]}]}
+
+
+def blobs(classes: int = 3, n: int = 90, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    y = rng.integers(0, classes, n)
+    return rng.normal(size=(n, 4)) + 2 * np.eye(4)[y], y
+
+
+@parametrize_with_checks([estimator(**SMALL) for estimator in (AverageClassifier, *ESTIMATORS)])
+def test_scikit_learns_contract(estimator: Any, check: Any) -> None:
+    check(estimator)
+
+
+@pytest.mark.parametrize("tile", [1024, 40])
+def test_the_model_is_the_one_a_store_gives(tile: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bit for bit: both solve the same float32 tiles by the same code."""
+    monkeypatch.setattr(training_module.RunConfig, "tile", tile)
+    X, y = blobs()
+    mine = AverageClassifier(C=5.0, kernels=TABLES, tol=1e-6).fit(X, y)
+    data = Dataset({"x": make_view("x", "features", X)}, make_labels(y))
+    bank = plan_bank([construct(KernelConfig, table, "") for table in TABLES], data)
+    store = build_store(tmp_path / "k.zarr", bank, data, Local(1), largest_tile=tile)
+    fit = dmkl.solve(open_stack(store.path), store.labels, dmkl.UniformMKL(C=5.0), tol=1e-6)
+    theirs = make_model(store, fit)
+    for name in ("samples", "weights", "scales", "coef", "shift", "intercept"):
+        assert np.array_equal(getattr(mine.model_, name), getattr(theirs, name)), name
+    assert mine.model_.about == theirs.about
+    assert np.array_equal(mine.decision_function(X), theirs.decision(data, Local(1)))
+
+
+def test_a_fitted_estimator_says_what_it_learnt(tmp_path: Path) -> None:
+    X, y = blobs(classes=2)
+    names = np.array(["low", "high"])[y]
+    fitted = AverageClassifier(kernels=TABLES).fit(X, names)
+    assert fitted.classes_.tolist() == ["high", "low"]
+    assert fitted.kernel_weights_.shape == (1, 3)
+    assert fitted.kernel_names_[0] == "x/rbf(width=0.5 median)"
+    assert fitted.gap_ <= 1e-3
+    assert fitted.n_passes_ >= 1
+    assert fitted.score(X, names) > 0.8
+    save_model(tmp_path / "model", fitted.model_)
+    again = load_model(tmp_path / "model").decision(Dataset({"x": make_view("x", "features", X)}), Local(1))
+    assert np.array_equal(again[:, 0], fitted.decision_function(X))
+
+
+def test_views_divide_the_columns() -> None:
+    X, y = blobs()
+    views = {"first": slice(0, 2), "last": [3], "some": np.array([True, False, True, False])}
+    fitted = AverageClassifier(kernels=SMALL["kernels"], views=views).fit(X, y)
+    assert [name.split("/")[0] for name in fitted.kernel_names_] == ["first", "first", "last", "last", "some", "some"]
+    elsewhere = X.copy()
+    elsewhere[:, 1] += 9
+    only_last = AverageClassifier(kernels=SMALL["kernels"], views={"last": [3]}).fit(X, y)
+    assert np.array_equal(only_last.predict(elsewhere), only_last.predict(X))
+
+
+def test_columns_go_by_their_names() -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    X, y = blobs()
+    table = pyarrow.table({name: X[:, k] for k, name in enumerate("abcd")})
+    named = AverageClassifier(**SMALL, views={"one": ["a", "c"], "other": "d"}).fit(table, y)
+    numbered = AverageClassifier(**SMALL, views={"one": [0, 2], "other": 3}).fit(X, y)
+    assert np.array_equal(named.decision_function(table), numbered.decision_function(X))
+    with pytest.raises(ConfigError, match="view 'one': X has no column 'abd'; known: a, b, c, d"):
+        AverageClassifier(**SMALL, views={"one": ["abd"]}).fit(table, y)
+    with pytest.raises(ConfigError, match="view 'one': index 7 is out of bounds"):
+        AverageClassifier(**SMALL, views={"one": [7]}).fit(X, y)
+
+
+def test_sparse_samples_give_the_scores_of_dense_ones() -> None:
+    X, y = blobs()
+    X = np.maximum(X, 0)
+    dense = AverageClassifier(kernels=TABLES, tol=1e-6).fit(X, y)
+    sparse = AverageClassifier(kernels=TABLES, tol=1e-6).fit(scipy.sparse.csc_array(X), y)
+    np.testing.assert_allclose(sparse.decision_function(X), dense.decision_function(X), atol=1e-3)
+
+
+@pytest.mark.parametrize("n_jobs", [1, 2])
+def test_a_cluster_and_threads_change_nothing(n_jobs: int, two_workers: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(training_module.RunConfig, "tile", 40)
+    X, y = blobs()
+    near = AverageClassifier(kernels=TABLES, n_jobs=n_jobs).fit(X, y)
+    far = AverageClassifier(kernels=TABLES, cluster=two_workers.client.scheduler.address).fit(X, y)
+    assert np.array_equal(near.decision_function(X), far.decision_function(X))
+
+
+def test_it_works_with_scikit_learns_tools() -> None:
+    X, y = blobs()
+    search = GridSearchCV(AverageClassifier(**SMALL), {"C": np.array([1, 10])}, cv=2)
+    model = make_pipeline(StandardScaler(), search).fit(X, y)
+    assert model.score(X, y) > 0.8
+    again = pickle.loads(pickle.dumps(model))
+    assert np.array_equal(again.predict(X), model.predict(X))
+    assert clone(search.best_estimator_).get_params() == search.best_estimator_.get_params()
+
+
+def test_what_cannot_be_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    X, y = blobs()
+    with pytest.raises(ConfigError, match="C should be positive"):
+        AverageClassifier(C=-1).fit(X, y)
+    with pytest.raises(ConfigError, match="unknown kernel 'rbg'; did you mean 'rbf'"):
+        AverageClassifier(kernels=[{"kernel": "rbg"}]).fit(X, y)
+    with pytest.raises(ConfigError, match=r"kernels\[1\] lacks kernel"):
+        AverageClassifier(kernels=[{"kernel": "rbf"}, {"width": 1.0}]).fit(X, y)
+    monkeypatch.setattr(training_module, "SHARE", 0.0)
+    with pytest.raises(ResourceError, match="3 kernels of 90 samples take 0 MB, more than 0% of"):
+        AverageClassifier().fit(X, y)
+
+
+def test_a_gap_that_is_not_proved_is_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    X, y = blobs()
+    solve = dmkl.solve
+    cut_short = "dmkl.estimators.base.solve"
+    monkeypatch.setattr(cut_short, lambda *args, **kwargs: replace(solve(*args, **kwargs), converged=False, gap=0.5))
+    with pytest.warns(ConvergenceWarning, match=r"the gap is 5.0e-01 after 1 rounds, not 0.001"):
+        fitted = AverageClassifier(**SMALL).fit(X, y)
+    assert fitted.gap_ == 0.5
