@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Float64 = NDArray[np.float64]
-Mask = NDArray[np.bool_]
+NEGLIGIBLE = 1e-10  # of a rho whose range is 1
 
 
 @dataclass(frozen=True)
@@ -83,6 +83,12 @@ def balanced(rho: Float64) -> Float64:
     if up > down:
         return np.where(rho > 0, rho * (down / up), rho)
     return np.where(rho < 0, rho * (up / down), rho)
+
+
+def sparse_clip(rho: Float64, low: float, high: float) -> Float64:
+    """rho in [low, high], with zeros where it is nothing but rounding."""
+    clipped = np.clip(rho, low, high)
+    return np.where(np.abs(clipped) < NEGLIGIBLE, 0.0, clipped)
 
 
 def lowest(breaks: Float64, below: int) -> float:

@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from dmkl.errors import ConfigError
-from dmkl.losses.base import Float64, Slack, Smooth, lowest
+from dmkl.losses.base import Float64, Slack, Smooth, lowest, sparse_clip
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Epsilon:
         return float((self.epsilon * np.abs(rho) - y * rho).sum())
 
     def into_domain(self, y: Float64, rho: Float64) -> Float64:
-        return np.clip(rho, -1.0, 1.0)
+        return sparse_clip(rho, -1.0, 1.0)
 
     def smooth(self, y: Float64, rho: Float64) -> Smooth:
         return Smooth(-float((y * rho).sum()), -y, np.zeros(len(y)))

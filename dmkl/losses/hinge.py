@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from dmkl.losses.base import Float64, Slack, Smooth, balanced, lowest
+from dmkl.losses.base import Float64, Slack, Smooth, balanced, lowest, sparse_clip
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Hinge:
         return -float((y * rho).sum())
 
     def into_domain(self, y: Float64, rho: Float64) -> Float64:
-        return np.asarray(y * np.clip(y * rho, 0.0, 1.0))
+        return np.asarray(y * sparse_clip(y * rho, 0.0, 1.0))
 
     def smooth(self, y: Float64, rho: Float64) -> Smooth:
         return Smooth(self.conjugate(y, rho), -y, np.zeros(len(y)))

@@ -226,7 +226,7 @@ class Rounds:
                 gap = float(state.gap[k])
                 yield (Question(block, kernels[position], y, warm, gap, problem.tol, problem.oracle),)
 
-        if streams:  # its passes are tasks themselves
+        if len(classes) == 1:  # nothing to fan out; and where the block is streamed, its passes are tasks themselves
             return [run_task(self._machine.solve, *question) for question in questions()]
         return list(problem.runtime.map(self._machine.solve, questions()))
 

@@ -105,8 +105,10 @@ class _Machine:
         return problem.stack.block(sets, kernels=[A.tolist() for A in kernels])
 
     def solve(self, question: Question) -> Answer:
-        kernels = question.block if isinstance(question.block, Streamed) else Held(question.block)
+        streamed = isinstance(question.block, Streamed)
+        kernels = question.block if streamed else Held(question.block)
         gap = EARLY * question.gap if np.isfinite(question.gap) else FIRST
+        gap = 0.0 if streamed else gap  # passes are what it costs: no beginning again
         warm = question.warm
         start = Start(warm.beta, warm.weights, warm.intercept, warm.step) if warm.weights.any() else None
         found = minimise(kernels, question.y, self.loss, self.penalty, max(HALF * question.tol, gap), start)
