@@ -6,18 +6,47 @@ from dmkl.version import __version__
 
 if TYPE_CHECKING:
     from dmkl.estimators import SpicyMKLClassifier, SpicyMKLRegressor
-    from dmkl.solvers import L1MKL, VSKL, Fit, LpMKL, SharedMKL, SpicyMKL, UniformMKL, grid, solve, solve_path
+    from dmkl.kernels import repair
+    from dmkl.solvers import (
+        L1MKL,
+        MIKL,
+        VSKL,
+        Fit,
+        LpMKL,
+        Obscure,
+        SharedMKL,
+        SpicyMKL,
+        UniformMKL,
+        grid,
+        solve,
+        solve_path,
+    )
     from dmkl.stack import KernelStack
 
 _ESTIMATORS = ("SpicyMKLClassifier", "SpicyMKLRegressor")
-_SOLVERS = ("Fit", "L1MKL", "LpMKL", "SharedMKL", "SpicyMKL", "UniformMKL", "VSKL", "grid", "solve", "solve_path")
+_SOLVERS = (
+    "Fit",
+    "L1MKL",
+    "LpMKL",
+    "MIKL",
+    "Obscure",
+    "SharedMKL",
+    "SpicyMKL",
+    "UniformMKL",
+    "VSKL",
+    "grid",
+    "solve",
+    "solve_path",
+)
 
 __all__ = [
     "L1MKL",
+    "MIKL",
     "VSKL",
     "Fit",
     "KernelStack",
     "LpMKL",
+    "Obscure",
     "SharedMKL",
     "SpicyMKL",
     "SpicyMKLClassifier",
@@ -25,11 +54,12 @@ __all__ = [
     "UniformMKL",
     "__version__",
     "grid",
+    "repair",
     "solve",
     "solve_path",
 ]
 
-_HOMES = {"KernelStack": "dmkl.stack"}
+_HOMES = {"KernelStack": "dmkl.stack", "repair": "dmkl.kernels"}
 _HOMES |= dict.fromkeys(_SOLVERS, "dmkl.solvers") | dict.fromkeys(_ESTIMATORS, "dmkl.estimators")
 
 

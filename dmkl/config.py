@@ -47,6 +47,7 @@ class ViewConfig:
     array: str = ""
     columns: tuple[str, ...] = ()  # names or patterns like "pixel_*"
     kind: str = "features"  # features | distance | kernel
+    symmetric: bool = True  # of a kernel: false if k(x, z) is not k(z, x)
     each: bool = False  # besides, every column is a view "NAME.column" (its name in a table, else 0, 1, ...)
 
 
@@ -86,7 +87,7 @@ class SolveConfig:
 class RunConfig:
     """Where it runs and with what."""
 
-    cluster: str = "none"  # none | local[:N] | tcp://host:port
+    cluster: str = "none"  # none | local[:N] | slurm[:PROFILE] | tcp://host:port | tls://host:port
     workers: int = 0  # threads of the in-process run; 0 = all cores
     memory: str = ""  # e.g. "4 GB"; default: 60 % of what is free
     store: str = ""  # kernel store; default: inside the run directory
@@ -104,6 +105,7 @@ class Config:
     formulation: FormulationConfig = FormulationConfig()
     solve: SolveConfig = SolveConfig()
     run: RunConfig = RunConfig()
+    cluster: Parameters = field(default_factory=dict)  # values that replace the SLURM profile's
 
     def to_dict(self) -> dict[str, Any]:
         """The plain tables this configuration would be read from."""
@@ -114,6 +116,7 @@ class Config:
             "formulation": _plain(self.formulation),
             "solve": _plain(self.solve),
             "run": _plain(self.run),
+            "cluster": json.loads(json.dumps(self.cluster)),
         }
 
 
@@ -149,6 +152,7 @@ def parse_config(
         formulation=construct(FormulationConfig, table.get("formulation", {}), "[formulation]"),
         solve=construct(SolveConfig, table.get("solve", {}), "[solve]"),
         run=construct(RunConfig, table.get("run", {}), "[run]"),
+        cluster=dict(_table(table.get("cluster", {}), "[cluster]")),
     )
     if base is not None:
         config = _anchored(config, base)

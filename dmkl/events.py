@@ -24,6 +24,7 @@ class RoundDone:
     svm_calls: int
     finished: int
     classes: int
+    kernels: int  # with weight in any class
     gap: float
     seconds: float
 

@@ -1,4 +1,4 @@
-"""How an n x n symmetric matrix is cut into square tiles, and which of them are kept."""
+"""How an n x n matrix is cut into square tiles, and which of them are kept."""
 
 from __future__ import annotations
 
@@ -7,16 +7,20 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Grid:
-    """`blocks` x `blocks` tiles with sides of `tile` (the last block may be shorter); tiles with j >= i are kept."""
+    """`blocks` x `blocks` tiles with sides of `tile` (the last block may be shorter).
+
+    Tiles with j >= i are kept, and all of them where a kernel is not symmetric (`full`).
+    """
 
     n: int
     tile: int
+    full: bool = False
 
     @classmethod
-    def cut(cls, n: int, largest: int) -> Grid:
+    def cut(cls, n: int, largest: int, *, full: bool = False) -> Grid:
         """Blocks of equal size, as few as a side of at most `largest` allows: no thin last block, no padding."""
         blocks = -(-n // largest)
-        return cls(n, -(-n // blocks))
+        return cls(n, -(-n // blocks), full)
 
     @property
     def blocks(self) -> int:
@@ -26,11 +30,15 @@ class Grid:
         """The samples of a block."""
         return slice(block * self.tile, min((block + 1) * self.tile, self.n))
 
+    def kept(self, i: int) -> range:
+        """The tiles that are kept of block row i."""
+        return range(0 if self.full else i, self.blocks)
+
     @property
     def tiles(self) -> int:
         """How many tiles are kept."""
-        return self.blocks * (self.blocks + 1) // 2
+        return self.blocks**2 if self.full else self.blocks * (self.blocks + 1) // 2
 
     def pairs(self) -> list[tuple[int, int]]:
         """All kept tiles, row by row."""
-        return [(i, j) for i in range(self.blocks) for j in range(i, self.blocks)]
+        return [(i, j) for i in range(self.blocks) for j in self.kept(i)]

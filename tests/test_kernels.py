@@ -17,7 +17,7 @@ from dmkl.config import KernelConfig
 from dmkl.data import Dataset, make_view
 from dmkl.errors import ConfigError, DataError
 from dmkl.kernels import KERNELS, Bank, plan_bank
-from dmkl.kernels.bases import BASES
+from dmkl.kernels.bases import BASES, SMOOTHING
 
 X = np.random.default_rng(0).random((30, 6))
 Z = np.random.default_rng(1).random((20, 6))
@@ -45,6 +45,11 @@ def chi2_distance(left, right):
     return (difference**2 / (left[:, None] + right[None])).sum(2)
 
 
+def divergence(left, right):
+    A, B = ((1 - SMOOTHING) * H / H.sum(1, keepdims=True) + SMOOTHING / H.shape[1] for H in (left, right))
+    return (A[:, None] * np.log(A[:, None] / B[None])).sum(2)
+
+
 FORMULAS = {
     "linear": ({}, lambda A, B: A @ B.T),
     "poly": ({"degree": 3, "gamma": 0.5, "coef0": 2.0}, lambda A, B: (0.5 * A @ B.T + 2) ** 3),
@@ -56,6 +61,8 @@ FORMULAS = {
     "sigmoid": ({"gamma": 0.3, "coef0": 0.1}, lambda A, B: np.tanh(0.3 * A @ B.T + 0.1)),
     "distance": ({"width": 0.7}, lambda A, B: np.exp(-A / 0.7)),
     "precomputed": ({}, lambda A, B: A),
+    "kl": ({"width": 0.7}, lambda A, B: np.exp(-divergence(A, B) / 0.7)),
+    "similarity": ({}, lambda A, B: A),
 }
 
 
@@ -93,7 +100,7 @@ def test_sparse_features_give_the_same_values(name: str) -> None:
 def test_a_diagonal_tile_is_exactly_symmetric_and_agrees_with_the_diagonal(name: str) -> None:
     bank = bank_of(name, FORMULAS[name][0])
     tile = values(bank, X, X)
-    assert np.array_equal(tile, tile.T)
+    assert np.array_equal(tile, tile.T) == KERNELS[name].symmetric
     function = bank.kernels[0].function
     diagonal = function.evaluate(BASES[function.base].diagonal(X))
     np.testing.assert_allclose(np.diagonal(tile), diagonal, rtol=1e-6)

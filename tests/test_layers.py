@@ -25,6 +25,7 @@ LEAVES = (
     "files",
     "memory",
     "norms",
+    "proxes",
     "losses",
     "runtime",
 )

@@ -222,3 +222,10 @@ def test_estimators_give_the_same_targets(folder: Path) -> None:
     fitted = dmkl.SpicyMKLRegressor(C=0.1, kernels=kernels).fit(X, y)
     np.testing.assert_allclose(fitted.kernel_weights_, model.weights, rtol=1e-2, atol=1e-3 * model.weights.max())
     assert fitted.score(X, y) > 0.7
+
+
+def test_the_bundled_example_beats_its_average_kernel(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("train", "--example", "diabetes", "-o", str(tmp_path / "run"), "--json") == 0
+    summary = json.loads(capsys.readouterr().out)
+    assert summary["train"]["converged"]
+    assert summary["score"]["metrics"]["r2"] > max(0.4, summary["score"]["average"]["metrics"]["r2"])

@@ -33,6 +33,10 @@ class Console:
         text = f"{label:<9}" + "   ".join(facts)
         self._out(text if seconds is None else f"{text:<96} {seconds:.1f} s")
 
+    def text(self, text: str) -> None:
+        """What was asked for as it is, a script say."""
+        self._out(text)
+
     def result(self, value: Any) -> None:
         """The JSON object of a command, under --json."""
         from dmkl.experiment.rundir import finite

@@ -10,6 +10,7 @@ import click
 
 from dmkl.cli import options
 from dmkl.cli.console import Console, count
+from dmkl.cli.signals import terminable
 from dmkl.cli.source import read_source
 
 
@@ -54,7 +55,8 @@ def kernels(
         console.result({**facts, "dry_run": True})
         return
     run = source.config.run
-    with console.progress(), open_runtime(run.cluster, workers=run.workers) as runtime:
+    where: dict[str, Any] = {"workers": run.workers, "settings": source.config.cluster, "note": console.note}
+    with console.progress(), terminable(), open_runtime(run.cluster, **where) as runtime:
         build(prepared, source.config, path, runtime, console.observe)
     seconds = time.perf_counter() - started
     console.line("store", str(path), seconds=seconds)

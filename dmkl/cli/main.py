@@ -6,10 +6,13 @@ import sys
 
 import click
 
+from dmkl.cli.cluster import cluster
 from dmkl.cli.doctor import doctor
 from dmkl.cli.info import info
 from dmkl.cli.kernels import kernels
 from dmkl.cli.predict import evaluate, predict
+from dmkl.cli.status import status
+from dmkl.cli.submit import submit
 from dmkl.cli.train import train
 from dmkl.errors import ConfigError, DmklError, ResourceError
 from dmkl.version import __version__
@@ -27,7 +30,7 @@ def cli(debug: bool) -> None:
     """Multiple kernel learning with a proof of optimality, from a laptop to a cluster."""
 
 
-for command in (kernels, train, predict, evaluate, info, doctor):
+for command in (kernels, train, submit, status, predict, evaluate, info, cluster, doctor):
     cli.add_command(command)
 
 

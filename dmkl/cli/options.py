@@ -29,7 +29,11 @@ output = _stacked(
 )
 
 run = _stacked(
-    click.option("--cluster", metavar="WHERE", help="none, local[:N] or tcp://HOST:PORT of a Dask scheduler."),
+    click.option(
+        "--cluster",
+        metavar="WHERE",
+        help="none, local[:N], slurm[:PROFILE], or tcp://HOST:PORT (tls://) of a Dask scheduler.",
+    ),
     click.option("--workers", type=click.IntRange(1), metavar="N", help="Threads of the in-process run."),
     click.option("--memory", metavar="SIZE", help="Resident memory to stay under, e.g. '4 GB'."),
     click.option("--seed", type=int, help="Seed of splits and starting points."),

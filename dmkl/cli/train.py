@@ -9,8 +9,10 @@ import click
 
 from dmkl.cli import options
 from dmkl.cli.console import Console, count, figure, short
+from dmkl.cli.signals import terminable
 from dmkl.cli.source import budget, read_source
-from dmkl.errors import DeadlineReached, SolverError
+from dmkl.config import Config
+from dmkl.errors import ConfigError, DeadlineReached, SolverError
 
 
 @click.command()
@@ -19,12 +21,16 @@ from dmkl.errors import DeadlineReached, SolverError
 @click.option("--tol", type=float, help="Certified relative gap to reach.")
 @click.option("--max-time", metavar="TIME", help="Stop after '30 m' or '2 h' with the best certified model.")
 @click.option("--oracle", metavar="NAME", help="SVM solver: smo or libsvm.")
+@click.option(
+    "--dry-run", is_flag=True, help="With --cluster slurm: print the worker jobs' script and do nothing else."
+)
 @options.experiment
 @options.run
 @options.output
 def train(
     source: str | None,
     output: str | None,
+    dry_run: bool,
     example: str | None,
     settings: tuple[str, ...],
     as_json: bool,
@@ -36,14 +42,25 @@ def train(
 
     The same command again goes on with a run that was cut short.
     """
+    from dmkl.experiment import RunDirectory
     from dmkl.experiment import train as train_run
     from dmkl.runtime import open_runtime
 
     console = Console(as_json=as_json, verbosity=options.verbosity(verbose, quiet))
     given = read_source(source, example, options.overrides(settings, **named))
     out = Path(output or Path("runs", given.name))
-    run = given.config.run
-    with console.progress(), open_runtime(run.cluster, workers=run.workers) as runtime:
+    run, folder = given.config.run, RunDirectory(out).cluster
+    if dry_run:
+        console.text(_script(given.config, folder))
+        return
+    RunDirectory(out).check(given.config)  # before a cluster is started
+    where: dict[str, Any] = {
+        "workers": run.workers,
+        "settings": given.config.cluster,
+        "folder": folder,
+        "note": console.note,
+    }
+    with console.progress(), terminable(), open_runtime(run.cluster, **where) as runtime:
         trained = train_run(
             given.config,
             out,
@@ -65,6 +82,17 @@ def train(
             f"the gap is {short(facts['gap'])} after {facts['rounds']} rounds, not {given.config.solve.tol:g}",
             f"the model in {out} is the best found",
         )
+
+
+def _script(config: Config, folder: Path) -> str:
+    from dmkl.runtime import is_slurm, read_profile
+
+    if not is_slurm(config.run.cluster):
+        raise ConfigError("--dry-run prints the script of SLURM jobs", "add --cluster slurm")
+    profile = read_profile(config.run.cluster, config.cluster)
+    from dmkl.runtime.jobs import job_script
+
+    return job_script(profile, folder)
 
 
 def _kernels(facts: dict[str, Any]) -> list[str]:

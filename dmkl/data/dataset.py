@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import isqrt
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -24,11 +24,16 @@ KINDS = ("features", "distance", "kernel")
 
 @dataclass(frozen=True, eq=False)
 class View:
-    """One block of data; for distance and kernel, values[i, j] relates sample i to training sample j."""
+    """One block of data; for distance and kernel, values[i, j] relates sample i to training sample j.
+
+    Where that is not symmetric, values[i, j] is k(x_i, x_j) among the training samples themselves, and k(x_j, x) for
+    another sample x in row i: a score sums over the first argument.
+    """
 
     name: str
     kind: str  # features | distance | kernel
     values: Block  # 2-D float32 or float64; a csr_array for sparse features
+    symmetric: bool = True
 
     @property
     def n(self) -> int:
@@ -65,14 +70,14 @@ class Dataset:
     def take(self, rows: ArrayLike) -> Dataset:
         """Some samples; distance and kernel views keep their columns, the training samples."""
         index = as_index(rows)
-        views = {name: View(name, view.kind, view.values[index]) for name, view in self.views.items()}
+        views = {name: replace(view, values=view.values[index]) for name, view in self.views.items()}
         return Dataset(views, None if self.labels is None else self.labels.take(index))
 
     def train_test(self, train_rows: ArrayLike, test_rows: ArrayLike) -> tuple[Dataset, Dataset]:
         """Two sets of samples, both related to the training rows in distance and kernel views."""
         train, test = as_index(train_rows), as_index(test_rows)
         self.check_square()
-        return self._related(train, train), self._related(test, train)
+        return self._related(train, train), self._related(test, train, others=True)
 
     def check_square(self) -> None:
         """Refuse distance and kernel views that do not relate every sample to every sample."""
@@ -87,7 +92,7 @@ class Dataset:
         """Refuse distance and kernel views whose two halves differ by more than half precision rounds."""
         self.check_square()
         for view in self.views.values():
-            if view.kind != "features":
+            if view.kind != "features" and view.symmetric:
                 _refuse_asymmetric(view)
 
     def fingerprint(self) -> str:
@@ -96,20 +101,27 @@ class Dataset:
         for name in sorted(self.views):
             view = self.views[name]
             for part in _parts(view.values):
-                _feed(digest, part, "view", name, view.kind, *map(str, view.values.shape))
+                oriented = [] if view.symmetric else ["not symmetric"]
+                _feed(digest, part, "view", name, view.kind, *oriented, *map(str, view.values.shape))
         if self.labels is not None:
             _feed(digest, self.labels.values, "labels", self.labels.task, *self.labels.classes)
         return digest.hexdigest()
 
-    def _related(self, rows: NDArray[np.intp], train: NDArray[np.intp]) -> Dataset:
-        views = {
-            name: View(name, view.kind, view.values[rows if view.kind == "features" else np.ix_(rows, train)])
-            for name, view in self.views.items()
-        }
+    def _related(self, rows: NDArray[np.intp], train: NDArray[np.intp], *, others: bool = False) -> Dataset:
+        """Some samples, related to the training samples; `others` are not those themselves."""
+        views = {}
+        for name, view in self.views.items():
+            if view.kind == "features":
+                values = view.values[rows]
+            elif others and not view.symmetric:
+                values = np.ascontiguousarray(view.values[np.ix_(train, rows)].T)
+            else:
+                values = view.values[np.ix_(rows, train)]
+            views[name] = replace(view, values=values)
         return Dataset(views, None if self.labels is None else self.labels.take(rows))
 
 
-def make_view(name: str, kind: str, raw: object, *, n: int | None = None) -> View:
+def make_view(name: str, kind: str, raw: object, *, n: int | None = None, symmetric: bool = True) -> View:
     """Check and convert one block: a matrix, a column, or the upper triangle of a distance or kernel matrix.
 
     Single precision stays (float16 and uint8 become it), all other numbers become double. A triangle of s
@@ -118,11 +130,13 @@ def make_view(name: str, kind: str, raw: object, *, n: int | None = None) -> Vie
     """
     if kind not in KINDS:
         raise ConfigError(f"unknown kind '{kind}' of view '{name}'", did_you_mean(kind, list(KINDS)))
+    if not symmetric and kind != "kernel":
+        raise ConfigError(f"view '{name}' is a {kind} view", "only kernel views may have symmetric = false")
     values = _sparse(name, kind, raw) if hasattr(raw, "tocsr") else _dense(name, kind, raw, n)
     if 0 in values.shape:
         raise DataError(f"view '{name}' is empty: shape {values.shape}")
     _refuse_infinite(name, values)
-    return View(name, kind, values)
+    return View(name, kind, values, symmetric)
 
 
 def _dense(name: str, kind: str, raw: object, n: int | None) -> NDArray[Any]:

@@ -61,4 +61,14 @@ def _fourier(images: NDArray[Any]) -> NDArray[np.float64]:
     return spectrum[:, 1:8, 4:8].reshape(len(images), -1)
 
 
+def diabetes() -> Arrays:
+    """442 patients: ten measurements, and how far the illness had come a year later (regression)."""
+    from sklearn.datasets import load_diabetes
+
+    bundle = load_diabetes()
+    columns = {name: np.asarray(bundle.data[:, j]) for j, name in enumerate(bundle.feature_names)}
+    return {**columns, "y": np.asarray(bundle.target, dtype=np.float64)}
+
+
 EXAMPLES.register("digits", digits)
+EXAMPLES.register("diabetes", diabetes)

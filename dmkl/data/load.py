@@ -87,10 +87,11 @@ def _build(
     apart = {data.labels, data.split}
     if views:
         blocks = {name: (view.kind, _pick(arrays, name, view, apart)) for name, view in views.items()}
+        skew = {name for name, view in views.items() if not view.symmetric}
     else:
-        blocks = _discover(arrays, apart, data.labels)
+        blocks, skew = _discover(arrays, apart, data.labels), set()
     n = _count(arrays, data, blocks)
-    made = {name: make_view(name, kind, raw, n=n) for name, (kind, raw) in blocks.items()}
+    made = {name: make_view(name, kind, raw, n=n, symmetric=name not in skew) for name, (kind, raw) in blocks.items()}
     for name, view in views.items():
         if view.each:
             names = _chosen_columns(arrays, name, view.columns, apart) if view.columns else []

@@ -16,3 +16,13 @@ EXAMPLES.register(
         "solve": {"tol": 1e-3, "baselines": True},
     },
 )
+EXAMPLES.register(
+    "diabetes",
+    {
+        "data": {"example": "diabetes", "task": "regression", "test": 0.3},
+        "views": {"x": {"columns": ["*"], "each": True}},
+        "kernels": [{"kernel": "rbf", "views": ["x", "x.*"], "width": ["0.5 mean", "1 mean", "2 mean", "4 mean"]}],
+        "formulation": {"name": "spicy", "loss": "squared", "C": 2000.0},
+        "solve": {"tol": 1e-3, "baselines": True},
+    },
+)

@@ -63,7 +63,7 @@ def prepare(config: Config) -> Prepared:
 
 
 def project(prepared: Prepared, config: Config) -> Projection:
-    grid = Grid.cut(prepared.train.n, config.run.tile)
+    grid = Grid.cut(prepared.train.n, config.run.tile, full=not prepared.bank.symmetric)
     return Projection(
         kernels=len(prepared.bank),
         views=len({kernel.view for kernel in prepared.bank.kernels}),

@@ -3,6 +3,7 @@
 config.json       the resolved configuration          checkpoint    the solver's state, until the run is finished
 manifest.json     versions, machine, hashes, command  model.zarr.zip, scores.json, report.html
 events.jsonl      one line an event, as it happens    kernels.zarr  the kernel store, unless it is kept elsewhere
+cluster/          jobs of the run: scripts, logs, the queue as it was last seen
 """
 
 from __future__ import annotations
@@ -47,7 +48,8 @@ class RunDirectory:
         self.model = path / "model.zarr.zip"
         self.scores = path / "scores.json"
         self.report = path / "report.html"
-        self._events = path / "events.jsonl"
+        self.cluster = path / "cluster"
+        self.events = path / "events.jsonl"
         self._config = path / "config.json"
 
     def claim(self, config: Config) -> bool:
@@ -60,7 +62,7 @@ class RunDirectory:
 
     def check(self, config: Config) -> bool:
         """What `claim` would answer, touching nothing."""
-        if not self.path.exists() or (self.path.is_dir() and not any(self.path.iterdir())):
+        if not self.path.exists() or (self.path.is_dir() and all(path == self.cluster for path in self.path.iterdir())):
             return False
         if not self._config.is_file():
             raise OutputError(f"{self.path} exists and is not a dmkl run", "choose another -o")
@@ -101,7 +103,7 @@ class RunDirectory:
             return
         facts = dataclasses.asdict(event)
         line = {"time": round(time.time(), 3), "event": type(event).__name__, **facts}
-        with writing(self._events), self._events.open("a", encoding="utf-8") as file:
+        with writing(self.events), self.events.open("a", encoding="utf-8") as file:
             file.write(json.dumps(finite(line)) + "\n")
 
     def finish(self, scores: dict[str, Any]) -> None:

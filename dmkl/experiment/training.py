@@ -146,7 +146,7 @@ def _train_facts(fit: Fit, stack: KernelStack, seconds: float) -> dict[str, Any]
     return {
         "formulation": describe(fit.formulation),
         "task": fit.task,
-        "classes": fit.state.coef.shape[1],
+        "classes": fit.state.working.shape[1],
         "rounds": fit.rounds,
         "passes": fit.passes,
         "svm_calls": fit.svm_calls,

@@ -4,5 +4,6 @@ from dmkl.kernels.bank import Bank, BankKernel, Pair, base_tile
 from dmkl.kernels.cost import cheaper_computed
 from dmkl.kernels.functions import KERNELS, Kernel
 from dmkl.kernels.plan import plan_bank
+from dmkl.kernels.repair import repair
 
-__all__ = ["KERNELS", "Bank", "BankKernel", "Kernel", "Pair", "base_tile", "cheaper_computed", "plan_bank"]
+__all__ = ["KERNELS", "Bank", "BankKernel", "Kernel", "Pair", "base_tile", "cheaper_computed", "plan_bank", "repair"]

@@ -22,6 +22,7 @@ from dmkl.kernels.bases import BASES, GIVEN
 from dmkl.kernels.functions import KERNELS, Kernel
 
 Float64 = NDArray[np.float64]
+Where = slice | NDArray[np.int64]  # a span of samples, or any of them
 
 
 class Pair(Protocol):
@@ -103,6 +104,21 @@ class Bank:
         return np.array([numbers.setdefault(kernel.group, len(numbers)) for kernel in self.kernels], dtype=np.int64)
 
     @property
+    def symmetric(self) -> bool:
+        """Whether half of the tiles tell the others."""
+        return all(kernel.function.symmetric for kernel in self.kernels)
+
+    @property
+    def indefinite(self) -> list[str]:
+        """Names of kernels that are not positive semidefinite."""
+        return [kernel.name for kernel in self.kernels if kernel.function.indefinite]
+
+    @property
+    def unproven(self) -> list[str]:
+        """Names of kernels that may or may not be."""
+        return [kernel.name for kernel in self.kernels if kernel.function.unproven]
+
+    @property
     def centred(self) -> list[int]:
         return [a for a, kernel in enumerate(self.kernels) if kernel.centred]
 
@@ -128,14 +144,14 @@ class Bank:
                 yield a, self._values(a, tile, pair)
 
     def tiles(
-        self, pair: Pair, rows: slice, columns: slice, row_means: Float64
+        self, pair: Pair, rows: Where, columns: Where, row_means: Float64
     ) -> Iterator[tuple[int, NDArray[np.float32]]]:
         """Each kernel's finished training tile; `row_means` is (s, n), zero where nothing is centred."""
         for a, values in self.values(pair):
             yield a, self._finished(a, values, rows, columns, row_means[a])
 
     def tile(
-        self, a: int, base: Float64, pair: Pair, rows: slice, columns: slice, row_means: Float64
+        self, a: int, base: Float64, pair: Pair, rows: Where, columns: Where, row_means: Float64
     ) -> NDArray[np.float32]:
         """One kernel's finished training tile from its base's tile, bit for bit what `tiles` gives.
 
@@ -144,7 +160,7 @@ class Bank:
         return self._finished(a, self._values(a, base, pair), rows, columns, row_means)
 
     def _finished(
-        self, a: int, values: NDArray[Any], rows: slice, columns: slice, row_means: Float64
+        self, a: int, values: NDArray[Any], rows: Where, columns: Where, row_means: Float64
     ) -> NDArray[np.float32]:
         """Centred, scaled and rounded to what a tile holds."""
         kernel = self.kernels[a]
@@ -183,7 +199,8 @@ def base_tile(pair: Pair, view: str, base: str) -> Float64:
     with np.errstate(over="ignore", invalid="ignore"):  # what overflows is refused below
         tile = BASES[base].tile(*pair.sides(view))
     if pair.same:
-        loops.mirror_upper(tile)
+        if BASES[base].symmetric:
+            loops.mirror_upper(tile)
         if BASES[base].distance is not None:
             np.fill_diagonal(tile, 0.0)
     if not np.isfinite(tile).all():

@@ -29,6 +29,7 @@ class Base:
     diagonal: Callable[[Any], Float64]
     distance: Callable[[Float64], Float64] | None = None
     nonnegative: bool = False  # the features must be >= 0
+    symmetric: bool = True
     entry_ns: float = 0.4  # nanoseconds an entry of a tile takes, as measured (see `cost.py`),
     column_ns: float = 0.07  # and for every column of dense features
 
@@ -64,6 +65,20 @@ def _sqeuclidean(X: Any, Z: Any) -> Float64:
     return tile
 
 
+def _divergence(X: Any, Z: Any) -> Float64:
+    """KL(x || z) of every pair: sum x log x - x . log z, a matrix product."""
+    P, Q = _distributions(X), _distributions(Z)
+    tile = np.einsum("ij,ij->i", P, np.log(P))[:, None] - P @ np.log(Q).T
+    return np.asarray(np.maximum(tile, 0.0))
+
+
+def _distributions(X: Any) -> Float64:
+    """Rows that sum to 1, with a little of the uniform one, so that what z lacks altogether costs much and not all."""
+    X = dense(X)
+    shares = X / np.maximum(X.sum(axis=1, keepdims=True), 1e-300)
+    return np.asarray((1.0 - SMOOTHING) * shares + SMOOTHING / X.shape[1])
+
+
 def _zeros(X: Any) -> Float64:
     return np.zeros(X.shape[0])
 
@@ -83,6 +98,8 @@ def _same(tile: Float64) -> Float64:
     return tile
 
 
+SMOOTHING = 1e-3
+
 BASES: Registry[Base] = Registry("pairwise base")
 BASES.register("dot", Base(_dot, _squared_norms, entry_ns=1.2, column_ns=0.03))
 BASES.register("sqeuclidean", Base(_sqeuclidean, _zeros, distance=np.sqrt, entry_ns=1.9, column_ns=0.03))
@@ -90,5 +107,6 @@ BASES.register("cityblock", Base(_loop(loops.cityblock), _zeros, distance=_same)
 BASES.register("chi2", Base(_loop(loops.chi2), _zeros, distance=_same, nonnegative=True, column_ns=0.12))
 BASES.register("additive_chi2", Base(_loop(loops.additive_chi2), _row_sums, nonnegative=True, column_ns=0.12))
 BASES.register("intersection", Base(_loop(loops.intersection), _row_sums, nonnegative=True))
+BASES.register("kl", Base(_divergence, _zeros, distance=_same, nonnegative=True, symmetric=False, entry_ns=1.2))
 
 GIVEN = "given"  # the base of distance and kernel views: the matrix itself

@@ -43,7 +43,9 @@ def plan_bank(configs: Sequence[KernelConfig], train: Dataset) -> Bank:
 def _fitted(config: KernelConfig, view: View, params: Parameters, scales: dict[tuple[str, str], Scales]) -> BankKernel:
     text = ", ".join(f"{key}={value}" for key, value in params.items())
     name = f"{view.name}/{config.kernel}({text})"
-    function = construct(KERNELS[config.kernel], params, f"kernel {name}")
+    function = construct(KERNELS[_kernel_for(config, view)], params, f"kernel {name}")
+    if "centre" in config.normalise and not function.symmetric:
+        raise ConfigError(f"kernel {name} is not symmetric and cannot be centred", "leave 'centre' out")
     if function.needs_scales:
         key = (view.name, function.base)
         if key not in scales:
@@ -54,6 +56,15 @@ def _fitted(config: KernelConfig, view: View, params: Parameters, scales: dict[t
             raise ConfigError(f"kernel {name}: {error.message}", error.hint) from None
     kernel = BankKernel(name, view.name, config.group or view.name, function, config.normalise)
     return replace(kernel, trace=_trace(kernel, view))
+
+
+def _kernel_for(config: KernelConfig, view: View) -> str:
+    """The kernel as named, or what it is on a view that is not symmetric."""
+    if view.symmetric or not KERNELS[config.kernel].symmetric:
+        return config.kernel
+    if config.kernel == "precomputed":
+        return "similarity"
+    raise ConfigError(f"kernel '{config.kernel}' needs a symmetric view, '{view.name}' is declared not to be")
 
 
 def measure(view: View, base: str) -> Scales:

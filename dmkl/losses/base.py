@@ -59,6 +59,9 @@ class Loss(Protocol):
     def smooth(self, y: Float64, rho: Float64) -> Smooth | None:
         """The smooth part of the conjugate; None outside its domain."""
 
+    def shortened(self, y: Float64, rho: Float64, step: Float64) -> Float64:
+        """The step with every sample's part kept inside the domain, where its ends can't be reached."""
+
     def slacks(self, y: Float64) -> list[Slack]:
         """What is not smooth about it."""
 

@@ -35,6 +35,9 @@ class Epsilon:
     def smooth(self, y: Float64, rho: Float64) -> Smooth:
         return Smooth(-float((y * rho).sum()), -y, np.zeros(len(y)))
 
+    def shortened(self, y: Float64, rho: Float64, step: Float64) -> Float64:
+        return step
+
     def slacks(self, y: Float64) -> list[Slack]:
         one = np.ones(len(y))
         return [

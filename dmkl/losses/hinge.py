@@ -29,6 +29,9 @@ class Hinge:
     def smooth(self, y: Float64, rho: Float64) -> Smooth:
         return Smooth(self.conjugate(y, rho), -y, np.zeros(len(y)))
 
+    def shortened(self, y: Float64, rho: Float64, step: Float64) -> Float64:
+        return step
+
     def slacks(self, y: Float64) -> list[Slack]:
         return [Slack(-y, 1.0, 0.0, np.inf), Slack(y, 0.0, 0.0, np.inf)]
 

@@ -11,6 +11,8 @@ from scipy.special import expit, xlogy
 from dmkl.losses.base import Float64, Slack, Smooth, balanced
 
 INSIDE = 1e-10  # of the ends of the domain
+LEAST = 1e-290  # what still has a reciprocal
+TO_BOUNDARY = 0.9  # share of the way to an end of the domain that a step may go
 STEPS = 60  # of Newton or bisection for the intercept
 
 
@@ -33,9 +35,13 @@ class Logistic:
 
     def smooth(self, y: Float64, rho: Float64) -> Smooth | None:
         u = y * rho
-        if not ((u > 0.0) & (u < 1.0)).all():
+        if not ((u > LEAST) & (u < 1.0)).all():
             return None
         return Smooth(self.conjugate(y, rho), y * (np.log(u) - np.log1p(-u)), 1.0 / (u * (1.0 - u)))
+
+    def shortened(self, y: Float64, rho: Float64, step: Float64) -> Float64:
+        u = y * rho
+        return np.asarray(y * np.clip(y * step, -TO_BOUNDARY * u, TO_BOUNDARY * (1.0 - u)))
 
     def slacks(self, y: Float64) -> list[Slack]:
         return []

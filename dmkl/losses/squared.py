@@ -29,6 +29,9 @@ class Squared:
     def smooth(self, y: Float64, rho: Float64) -> Smooth:
         return Smooth(self.conjugate(y, rho), 0.5 * rho - y, np.full(len(y), 0.5))
 
+    def shortened(self, y: Float64, rho: Float64, step: Float64) -> Float64:
+        return step
+
     def slacks(self, y: Float64) -> list[Slack]:
         return []
 

@@ -42,6 +42,7 @@ def save_model(path: Path, model: Model) -> None:
                 "n": model.bank.n,
                 "kernels": model.bank.recipes(),
                 "task": model.task,
+                "per_kernel": model.per_kernel,
                 "classes": list(model.classes),
                 "about": json.loads(json.dumps(model.about)),
                 "dataset": describe_dataset(support) if support else None,
@@ -78,6 +79,7 @@ def load_model(path: Path) -> Model:
             task=str(header["task"]),
             classes=tuple(header["classes"]),
             about=header["about"],
+            per_kernel=bool(header.get("per_kernel", False)),
             **arrays,
         )
     except (KeyError, TypeError, ValueError, OSError, zipfile.BadZipFile) as error:

@@ -2,6 +2,9 @@
 
     f_k(x) = sum_a weights[k, a] scale_a sum_i (coef[i, k] - shift[k] if a is centred) k_a(x_i, x) + intercept[k]
 
+Where every kernel has coefficients of its own (MIKL) `coef[i, k s + a]` stands for weight and coefficient; x_i is the
+first argument of the kernel, which may not be symmetric.
+
 Centring needs no training means at prediction: subtracting row means from k_a is subtracting the mean coefficient
 `shift` from the coefficients, and the constant that remains is part of the intercept. With a free intercept the
 coefficients of a class sum to zero and the shift is nothing.
@@ -37,12 +40,25 @@ class Model:
     samples: NDArray[np.int64]  # which training rows they are
     weights: Float64  # (m, s)
     scales: Float64  # (s,)
-    coef: Float64  # (support, m)
-    shift: Float64  # (m,)
+    coef: Float64  # (support, m), or (support, m s)
+    shift: Float64  # one a column
     intercept: Float64  # (m,)
     task: str
     classes: tuple[str, ...]
     about: dict[str, Any]  # formulation, certificate, counters: for people
+    per_kernel: bool = False  # whether coefficients belong to a sample and a kernel
+
+    def of_kernel(self, a: int) -> Float64:
+        """(support, m): what the values of kernel a are multiplied by."""
+        coef = self.coef - self.shift if self.bank.kernels[a].centred else self.coef
+        if self.per_kernel:
+            return np.asarray(coef[:, a :: len(self.bank)] * self.scales[a])
+        return np.asarray(coef * (self.weights[:, a] * self.scales[a]))
+
+    def relevance(self, k: int) -> Float64:
+        """(support, s): the coefficients of one output, sample by kernel."""
+        s = len(self.bank)
+        return self.coef[:, k * s : (k + 1) * s] if self.per_kernel else self.coef[:, [k]] * self.weights[k]
 
     def decision(self, data: Dataset, runtime: Runtime) -> Float64:
         """Scores (n, m) of new samples, in batches of bounded size."""
@@ -101,13 +117,26 @@ class CrossPair:
         return self._data.views[view].values[:, self._model.samples]
 
 
+class TurnedPair(CrossPair):
+    """Support samples against new ones: for kernels that are not the same the other way round."""
+
+    def sides(self, view: str) -> tuple[Any, Any]:
+        new, support = super().sides(view)
+        return support, new
+
+    def given(self, view: str) -> Any:
+        return super().given(view).T  # its columns are first arguments already
+
+
 def scores_of(model: Model, data: Dataset) -> Float64:
     """Scores of one batch."""
     scores = np.tile(model.intercept, (data.n, 1))
-    active = np.flatnonzero(np.abs(model.weights).max(axis=0))
-    for a, values in model.bank.values(CrossPair(model, data), [int(a) for a in active]):
-        coef = model.coef - model.shift if model.bank.kernels[a].centred else model.coef
-        scores += values @ (coef * (model.weights[:, a] * model.scales[a]))
+    active = [int(a) for a in np.flatnonzero(np.abs(model.weights).max(axis=0))]
+    skew = [a for a in active if not model.bank.kernels[a].function.symmetric]
+    for a, values in model.bank.values(CrossPair(model, data), [a for a in active if a not in skew]):
+        scores += values @ model.of_kernel(a)
+    for a, values in model.bank.values(TurnedPair(model, data), skew):
+        scores += values.T @ model.of_kernel(a)
     return scores
 
 
@@ -146,11 +175,18 @@ def make_model(source: Source, fit: Fit, kernels: list[int] | None = None) -> Mo
     grand_means = row_means.mean(axis=1)
     scales = np.array([kernel.scale(n, grand_means[a]) for a, kernel in enumerate(bank.kernels)])
     coef = fit.coef_matrix
-    weights = np.broadcast_to(fit.weights, (coef.shape[1], len(bank)))
+    own = len(bank) if fit.per_kernel else 1
+    weights = np.broadcast_to(fit.weights, (coef.shape[1] // own, len(bank)))
     totals = coef.sum(axis=0)
     totals = np.where(np.abs(totals) > NEGLIGIBLE * np.abs(coef).sum(axis=0), totals, 0.0)
     shift = totals / n if bank.centred else np.zeros_like(totals)
-    constant = ((row_means @ coef).T - np.outer(totals, grand_means)) * weights * scales
+    if fit.per_kernel:
+        centred = np.tile([kernel.centred for kernel in bank.kernels], len(weights))
+        shift = np.where(centred, shift, 0.0)
+        means = np.einsum("ai,ika->ka", row_means, coef.reshape(n, -1, own))
+        constant = (means - totals.reshape(-1, own) * grand_means) * scales
+    else:
+        constant = ((row_means @ coef).T - np.outer(totals, grand_means)) * weights * scales
     support = np.flatnonzero(coef.any(axis=1)) if not shift.any() else np.arange(n)
     views = {name: entry for name, entry in source.views.entries.items() if _used(bank, name)}
     return Model(
@@ -169,6 +205,7 @@ def make_model(source: Source, fit: Fit, kernels: list[int] | None = None) -> Mo
         task=fit.task,
         classes=fit.classes,
         about=_about(fit, {name: entry["shape"][1] for name, entry in views.items()}),
+        per_kernel=fit.per_kernel,
     )
 
 
@@ -192,5 +229,5 @@ def _about(fit: Fit, widths: Mapping[str, int]) -> dict[str, Any]:
 
 def support_per_class(model: Model) -> Iterator[int]:
     """How many samples carry a coefficient, class by class."""
-    for column in model.coef.T:
-        yield int(np.count_nonzero(column))
+    for coef in np.split(model.coef, len(model.weights), axis=1):
+        yield int(coef.any(axis=1).sum())

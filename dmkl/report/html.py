@@ -11,6 +11,7 @@ import numpy as np
 
 from dmkl.files import write_atomically
 from dmkl.model import Model, support_per_class
+from dmkl.report.relevance import relevance_maps
 from dmkl.solvers import Fit, describe
 from dmkl.version import __version__
 
@@ -32,6 +33,7 @@ def write_report(path: Path, model: Model, fit: Fit, summary: dict[str, Any]) ->
         _scores(summary.get("score")),
         _certificate(fit, summary["train"]),
         _weights(model),
+        relevance_maps(model),
         _outputs(model, fit, summary.get("score")),
         _rounds(fit),
         _provenance(summary),
@@ -104,9 +106,9 @@ def _outputs(model: Model, fit: Fit, scores: dict[str, Any] | None) -> str:
 
 
 def _rounds(fit: Fit) -> str:
-    keys = ("round", "passes", "svm_calls", "finished", "gap", "seconds")
+    keys = ("round", "passes", "svm_calls", "finished", "kernels", "gap", "seconds")
     rows = [tuple(entry[key] for key in keys) for entry in fit.history]
-    heads = ["round", "passes", "SVM calls", "finished", "worst gap", "seconds"]
+    heads = ["round", "passes", "SVM calls", "finished", "kernels used", "worst gap", "seconds"]
     return "<h2>Rounds</h2>" + _table(heads, rows)
 
 

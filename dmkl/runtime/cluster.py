@@ -1,4 +1,9 @@
-"""Tasks on a Dask cluster. Every wait has a limit; a cluster that is gone is said in one line."""
+"""Tasks on a Dask cluster that may lose workers, data, its scheduler and all of itself.
+
+The coordinator keeps the question of every value it still needs. What the cluster loses is asked again: under a new
+key when the task killed its workers, on a new cluster when the old one is gone. Answers depend on the questions only,
+so the result has the same bits. Every wait has a limit, and what ends a run is said in one line.
+"""
 
 from __future__ import annotations
 
@@ -17,28 +22,48 @@ from distributed.comm.core import CommClosedError
 
 from dmkl.errors import ClusterError
 from dmkl.runtime.base import run_task
+from dmkl.runtime.links import Given, Link, Refused
 
 IN_FLIGHT = 4  # tasks per worker thread that may be running or waiting for their turn
-UNLIMITED = 4_000_000_000  # bytes a worker without a memory limit is trusted with
-POLL = 5.0  # seconds between looks at a cluster that does not answer
-PATIENCE = 120.0  # seconds without a single worker before giving up
+POLL = 5.0  # seconds without a result before looking at the cluster
+LOOK = 30.0  # seconds after which it is looked at even though results keep coming
+RESUBMITS = 2  # times a task is asked again that killed its workers (each time up to four of them) or got lost
+RECOVERY = 120.0  # seconds in which a lost cluster has to come back
+RECOVERIES = 5  # lost clusters in a row, without one result from any
+
+GONE = (CancelledError, CommClosedError, ClosedClientError, OSError, TimeoutError)
+
+
+class Placed:
+    """A value on the cluster, and the question it answers."""
+
+    __slots__ = ("__weakref__", "arguments", "function", "future", "generation")
+
+    def __init__(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
+        self.function, self.arguments = function, arguments
+        self.future: Future | None = None
+        self.generation = -1
 
 
 class Cluster:
-    """Runs tasks through a `distributed.Client`."""
+    """Runs tasks through the client of a link (or a `distributed.Client` as it is)."""
 
     remote = True
 
-    def __init__(self, client: Client) -> None:
-        self.client = client
-        workers = client.scheduler_info(n_workers=-1)["workers"].values()
-        self.workers = max(1, sum(worker["nthreads"] for worker in workers))
-        self.memory = sum(int(worker["memory_limit"] or UNLIMITED) for worker in workers)
+    def __init__(self, link: Link | Client) -> None:
+        self._link: Link = Given(link) if isinstance(link, Client) else link
+        self.client = self._link.connect()
+        self.workers: int
+        self.memory: int
+        self.workers, self.memory = self._link.size(self.client)
+        self._generation = 0
+        self._recoveries = 0
+        self._looked = time.monotonic()
         self._session = uuid.uuid4().hex[:8]
         self._numbers = itertools.count()
 
     def map(self, function: Callable[..., Any], tasks: Iterable[tuple[Any, ...]]) -> Iterator[Any]:
-        pending: deque[Future] = deque()
+        pending: deque[Placed] = deque()
         try:
             for task in tasks:
                 pending.append(self.hold(function, *task))
@@ -47,49 +72,143 @@ class Cluster:
             while pending:
                 yield self._result(pending.popleft())
         finally:
-            for future in pending:
-                future.release()
+            for placed in pending:
+                if placed.future is not None:
+                    placed.future.release()
 
     def hold(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        key = f"dmkl-{function.__name__}-{self._session}-{next(self._numbers)}"
-        try:
-            with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1TB"}):
-                return self.client.submit(run_task, function, *arguments, key=key, pure=False)
-        except (CommClosedError, ClosedClientError, OSError) as error:
-            raise _gone(error) from error
+        placed = Placed(function, arguments)
+        while True:
+            try:
+                self._place(placed)
+                return placed
+            except GONE as error:
+                self._recover(error)
 
-    def _result(self, future: Future) -> Any:
+    def close(self) -> None:
+        self._link.close()
+
+    def _place(self, placed: Placed) -> Future:
+        """The future of a value; asked for again if this cluster has never heard of it, or has lost it."""
+        future = placed.future
+        if future is None or placed.generation != self._generation or future.status in ("cancelled", "lost"):
+            arguments = [self._placed(argument) for argument in placed.arguments]
+            key = f"dmkl-{placed.function.__name__}-{self._session}-{next(self._numbers)}"
+            with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1TB"}):
+                future = self.client.submit(run_task, placed.function, *arguments, key=key, pure=False)
+            placed.future, placed.generation = future, self._generation
+        return future
+
+    def _placed(self, value: Any) -> Any:
+        """An argument with futures where it has placed values, in lists and dictionaries too."""
+        if isinstance(value, Placed):
+            return self._place(value)
+        if type(value) in (list, tuple):
+            return type(value)(self._placed(item) for item in value)
+        if type(value) is dict:
+            return {key: self._placed(item) for key, item in value.items()}
+        return value
+
+    def _result(self, placed: Placed) -> Any:
+        attempts = 0
+        while True:
+            future = None
+            try:
+                future = self._place(placed)
+                value = self._wait(future)
+            except KilledWorker as error:
+                attempts += 1
+                if attempts > RESUBMITS:
+                    raise ClusterError(
+                        f"a task killed the workers that ran it, {attempts} times over ({error.task})",
+                        "give the workers more memory or lower --memory",
+                    ) from error
+                self._link.note(f"a task killed its workers; asked again ({attempts} of {RESUBMITS})")
+                _forget(placed)
+            except GONE as error:
+                if future is not None and future.status == "error":  # the task's own refusal, not the cluster's end
+                    raise
+                attempts = self._lost(error, attempts)
+            else:
+                self._recoveries = 0
+                return value
+
+    def _wait(self, future: Future) -> Any:
         lonely_since = None
         while True:
+            if time.monotonic() - self._looked > LOOK:
+                self._look()
             try:
                 return future.result(timeout=POLL)
             except TimeoutError:
                 if future.done():  # the task itself ran into a timeout
                     raise
-                if self._worker_count():
-                    lonely_since = None
-                    continue
-                lonely_since = lonely_since or time.monotonic()
-                if time.monotonic() - lonely_since > PATIENCE:
-                    raise ClusterError(
-                        f"the cluster has had no worker for {PATIENCE:.0f} s",
-                        "start workers and run the same command again; it goes on where it was",
-                    ) from None
-            except KilledWorker as error:
+            if self._look():
+                lonely_since = None
+                continue
+            lonely_since = lonely_since or time.monotonic()
+            if time.monotonic() - lonely_since > self._link.patience:
                 raise ClusterError(
-                    f"a task killed the workers that ran it ({error.task})",
-                    "give the workers more memory or lower --memory",
-                ) from error
-            except (CancelledError, CommClosedError, ClosedClientError, OSError) as error:
-                if future.status == "error":  # the task's own refusal, not the cluster's end
-                    raise
-                raise _gone(error) from error
+                    f"the cluster has had no worker for {self._link.patience:.0f} s",
+                    "start workers and run the same command again; it goes on where it was",
+                )
 
-    def _worker_count(self) -> int:
-        try:
-            return len(self.client.scheduler_info(n_workers=-1)["workers"])
-        except (CommClosedError, ClosedClientError, OSError, KeyError) as error:
+    def _look(self) -> int:
+        self._looked = time.monotonic()
+        return self._link.look(self.client)
+
+    def _lost(self, error: BaseException, attempts: int) -> int:
+        """Find out what was lost, one value or all; how often single values of this task were."""
+        if isinstance(error, CancelledError) and attempts < RESUBMITS:
+            try:
+                self._look()
+            except GONE:
+                pass
+            else:
+                return attempts + 1
+        self._recover(error)
+        return attempts
+
+    def _recover(self, error: BaseException) -> None:
+        """Another cluster in place of one that is gone, or the one line that ends the run."""
+        self._recoveries += 1
+        if not self._link.renewable or self._recoveries > RECOVERIES:
             raise _gone(error) from error
+        self._link.note(f"the cluster is gone ({type(error).__name__}); connecting again")
+        deadline, delay = time.monotonic() + RECOVERY, 1.0
+        while True:
+            self._link.close()
+            try:
+                self.client = self._link.connect()
+            except Refused:
+                raise
+            except (ClusterError, *GONE) as failure:
+                if time.monotonic() + delay > deadline:
+                    raise _gone(error) from failure
+                time.sleep(delay)
+                delay = min(2 * delay, 20.0)
+            else:
+                self._generation += 1
+                self._looked = time.monotonic()
+                return
+
+
+def _forget(placed: Placed) -> None:
+    """Have a value asked for anew, with everything it was made of that failed."""
+    if placed.future is not None and placed.future.status == "error":
+        placed.future = None
+    for value in _inside(placed.arguments):
+        _forget(value)
+
+
+def _inside(value: Any) -> Iterator[Placed]:
+    if isinstance(value, Placed):
+        yield value
+    elif type(value) in (list, tuple):
+        for item in value:
+            yield from _inside(item)
+    elif type(value) is dict:
+        yield from _inside(list(value.values()))
 
 
 def _gone(error: BaseException) -> ClusterError:

@@ -4,30 +4,90 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from dmkl.errors import ClusterError, ConfigError
+from dmkl.errors import ConfigError, did_you_mean
 from dmkl.memory import cores
 from dmkl.runtime.base import Runtime
 from dmkl.runtime.local import Local
-from dmkl.version import __version__
+from dmkl.runtime.profile import is_loopback, read_profile
 
-CONNECT_SECONDS = 15  # distributed fails on every connection with a limit below 11
-WORKER_SECONDS = 60  # for the first worker: one that has just been started imports for a while
+if TYPE_CHECKING:
+    from dmkl.runtime.links import Link
+
+CHATTY = ("distributed.client", "distributed.core", "distributed.comm", "distributed.utils", "tornado.application")
+FOLDER = Path("dmkl-cluster")  # of the jobs' logs, for runs without a directory
+
+
+def is_slurm(cluster: str) -> bool:
+    return cluster.partition(":")[0] == "slurm"
 
 
 @contextlib.contextmanager
-def open_runtime(cluster: str = "none", *, workers: int = 0) -> Iterator[Runtime]:
-    """'none' runs in this process, 'local[:N]' starts N worker processes, 'tcp://...' uses a running scheduler."""
+def open_runtime(
+    cluster: str = "none",
+    *,
+    workers: int = 0,
+    settings: Mapping[str, Any] | None = None,
+    folder: Path = FOLDER,
+    note: Callable[[str], None] = lambda text: None,
+) -> Iterator[Runtime]:
+    """'none' runs in this process, 'local[:N]' starts N worker processes, 'tcp://...' and 'tls://...' use a running
+    scheduler, 'slurm[:PROFILE]' starts worker jobs (logs and job script in `folder`).
+
+    `settings` replaces values of the SLURM profile; of the others only `tls`, the folder of keys, means something.
+    """
     if cluster == "none":
         yield Local(workers)
-    elif cluster.startswith(("tcp://", "tls://")):
-        with _remote(cluster) as runtime:
-            yield runtime
-    else:
-        with _own_workers(_worker_count(cluster, workers)) as runtime:
-            yield runtime
+        return
+    link = _link(cluster, workers, settings or {}, folder, note)
+    from dmkl.runtime.cluster import Cluster
+
+    with _unheard():
+        try:
+            yield Cluster(link)
+        finally:
+            link.close()
+
+
+@contextlib.contextmanager
+def _unheard() -> Iterator[None]:
+    """Keep to ourselves what distributed logs of a cluster that goes away: what matters is said by a note or an error."""
+    before = {name: logging.getLogger(name).level for name in CHATTY}
+    for name in CHATTY:
+        logging.getLogger(name).setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        for name, level in before.items():
+            logging.getLogger(name).setLevel(level)
+
+
+def _link(cluster: str, workers: int, settings: Mapping[str, Any], folder: Path, note: Callable[[str], None]) -> Link:
+    if is_slurm(cluster):
+        profile = read_profile(cluster, settings)
+        from dmkl.runtime.slurm import SlurmJobs
+
+        return SlurmJobs(profile, folder, note)
+    for key in settings:
+        if key != "tls":
+            raise ConfigError(f"unknown key '{key}' in [cluster] for '{cluster}'", did_you_mean(key, ["tls"]))
+    if not cluster.startswith(("tcp://", "tls://")):
+        count = _worker_count(cluster, workers)
+        from dmkl.runtime.links import LocalWorkers
+
+        return LocalWorkers(count, note)
+    from dmkl.runtime.keys import security
+    from dmkl.runtime.links import Remote
+
+    if cluster.startswith("tls://"):
+        return Remote(cluster, security(settings.get("tls", True)), note)
+    host = cluster.removeprefix("tcp://").rpartition(":")[0]
+    if not is_loopback(host):
+        note(f"{cluster} is not encrypted: anybody on that network can run code on its workers; use tls://")
+    return Remote(cluster, None, note)
 
 
 def _worker_count(cluster: str, workers: int) -> int:
@@ -36,66 +96,7 @@ def _worker_count(cluster: str, workers: int) -> int:
         return workers or cores()
     if kind != "local" or not number.isdecimal() or int(number) < 1:
         raise ConfigError(
-            f"'{cluster}' is not a cluster", "use none, local, local:N or tcp://HOST:PORT of a Dask scheduler"
+            f"'{cluster}' is not a cluster",
+            "use none, local, local:N, slurm, slurm:PROFILE, or tcp://HOST:PORT or tls://HOST:PORT of a Dask scheduler",
         )
     return int(number)
-
-
-@contextlib.contextmanager
-def _own_workers(count: int) -> Iterator[Runtime]:
-    """One process and one thread each; spilling stays off because every task is sized before it starts."""
-    from distributed import LocalCluster
-
-    with (
-        LocalCluster(
-            n_workers=count,
-            threads_per_worker=1,
-            dashboard_address=":0",  # None would still open port 8787
-            silence_logs=logging.ERROR,
-        ) as cluster,
-        _connected(cluster) as runtime,
-    ):
-        yield runtime
-
-
-@contextlib.contextmanager
-def _remote(address: str) -> Iterator[Runtime]:
-    with _connected(address) as runtime:
-        yield runtime
-
-
-@contextlib.contextmanager
-def _connected(target: Any) -> Iterator[Runtime]:
-    from distributed import Client
-
-    from dmkl.runtime.cluster import Cluster
-
-    try:
-        client = Client(target, timeout=CONNECT_SECONDS, set_as_default=False)
-    except (OSError, TimeoutError, ValueError) as error:
-        raise ClusterError(
-            f"no scheduler answers at {target} ({type(error).__name__})",
-            "start one with: dask scheduler --port PORT",
-        ) from error
-    with client:
-        _check_workers(client)
-        yield Cluster(client)
-
-
-def _check_workers(client: Any) -> None:
-    """At least one worker, each with this very version: a worker without dmkl would die task by task."""
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        client.wait_for_workers(1, timeout=WORKER_SECONDS)
-    except TimeoutError:
-        raise ClusterError(
-            f"the scheduler at {client.scheduler.address} has had no worker for {WORKER_SECONDS} s",
-            f"start some with: dask worker {client.scheduler.address} --nthreads 1",
-        ) from None
-    try:
-        versions = set(client.run(version, "dmkl").values())
-    except PackageNotFoundError:
-        raise ClusterError("dmkl is not installed on the cluster's workers") from None
-    if versions != {__version__}:
-        raise ClusterError(f"the workers run dmkl {', '.join(sorted(versions))}, this is {__version__}")

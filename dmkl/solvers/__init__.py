@@ -4,7 +4,9 @@ from typing import Any
 
 from dmkl.registry import Registry
 from dmkl.solvers.api import Fit, solve
+from dmkl.solvers.mikl import MIKL
 from dmkl.solvers.mkl import L1MKL, VSKL, LpMKL
+from dmkl.solvers.obscure import Obscure
 from dmkl.solvers.path import grid, solve_path
 from dmkl.solvers.problem import describe
 from dmkl.solvers.shared import SharedMKL
@@ -18,13 +20,17 @@ FORMULATIONS.register("l1", L1MKL)
 FORMULATIONS.register("lp", LpMKL)
 FORMULATIONS.register("shared", SharedMKL)
 FORMULATIONS.register("spicy", SpicyMKL)
+FORMULATIONS.register("obscure", Obscure)
+FORMULATIONS.register("mikl", MIKL)
 
 __all__ = [
     "FORMULATIONS",
     "L1MKL",
+    "MIKL",
     "VSKL",
     "Fit",
     "LpMKL",
+    "Obscure",
     "SharedMKL",
     "SpicyMKL",
     "UniformMKL",

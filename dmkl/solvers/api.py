@@ -45,19 +45,34 @@ class Fit:
 
     @property
     def coef(self) -> NDArray[np.float64]:
-        """Coefficients beta = alpha * y: (n,) for one class, else (n, m)."""
+        """Coefficients beta = alpha * y: (n,) for one class, else (n, m); with their own for every kernel, those of the
+        formulation: (n, s) for one class, else (m, n, s)."""
         coef = self.coef_matrix
+        if self.per_kernel:
+            apart = coef.reshape(len(coef), -1, self.weights.shape[-1]).transpose(1, 0, 2)
+            return apart[0] if len(apart) == 1 else apart
         return coef[:, 0] if coef.shape[1] == 1 else coef
 
     @property
+    def per_kernel(self) -> bool:
+        """Whether every sample has a coefficient for every kernel, and not one that the kernels' weights divide."""
+        return bool(self.formulation.per_kernel)
+
+    @property
     def coef_matrix(self) -> NDArray[np.float64]:
-        """Coefficients (n, m), also for one class."""
+        """Coefficients (n, m), also for one class; (n, m s) where every kernel has its own, class after class."""
         return np.asarray(self.state.coef.toarray())
 
     @property
     def block_steps(self) -> float:
         """SVM calls for each joint maximisation over (alpha, gamma): what the VSKL paper counts as BCA steps."""
         return self.svm_calls / max(self.oracle_calls, 1)
+
+    @property
+    def iterations(self) -> list[dict[str, float]]:
+        """What methods that iterate inside a round tell of each iteration; empty for the others."""
+        names = ("round", "class", "gap", "kernels", "steps")
+        return [dict(zip(names, row, strict=True)) for row in self.state.own.get("trace", np.empty((0, 5))).tolist()]
 
     @property
     def worst_gap(self) -> float:
@@ -126,7 +141,7 @@ def solve(
 def _warm(start: Fit, formulation: Any, shape: tuple[int, int, int]) -> State:
     """Where `start` ended, its alpha stretched to the new C: feasible, and at its bounds where it was."""
     state = start.state
-    if (*state.coef.shape, state.weights.shape[-1]) != shape:
+    if (*state.working.shape, state.weights.shape[-1]) != shape or start.per_kernel != formulation.per_kernel:
         n, m, s = shape
         raise ConfigError(f"the fit to start from is not of {n} samples, {m} classes and {s} kernels")
     return dataclasses.replace(state, coef=state.coef * formulation.stretch(start.formulation))

@@ -15,6 +15,7 @@ from dmkl.events import RoundDone
 from dmkl.solvers.problem import Problem, Solver
 from dmkl.solvers.state import State, load_state, save_state
 
+PLACE = "place"  # in a state: how far an algorithm is that certifies seldom, which is no stalling
 STALLED = 3  # rounds in which no gap closed and no working set changed, before giving up
 
 
@@ -65,7 +66,8 @@ def run(
         problem.observer(event)
         total = float(np.minimum(outcome.state.gap, 1e3).sum())
         sets = (before.working, outcome.state.working), (before.active, outcome.state.active)
-        moved = total < best or not all(np.array_equal(*pair) for pair in sets)
+        places = before.own.get(PLACE), outcome.state.own.get(PLACE)
+        moved = total < best or not all(np.array_equal(*pair) for pair in (*sets, places))
         best, idle = min(best, total), 0 if moved else idle + 1
     outcome.converged = True
     return outcome
@@ -92,6 +94,7 @@ def _summary(problem: Problem, state: State, seconds: float) -> RoundDone:
         svm_calls=state.svm_calls,
         finished=int(np.broadcast_to(state.gap <= problem.tol, problem.m).sum()),
         classes=problem.m,
+        kernels=int(np.atleast_2d(state.weights > 0).any(axis=0).sum()),
         gap=float(state.gap.max()),
         seconds=seconds,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -68,6 +68,8 @@ def describe(formulation: Any) -> str:
 
 class Formulation(ABC):
     """An optimisation problem with its constants; it knows the solver that takes it."""
+
+    per_kernel: ClassVar[bool] = False  # a coefficient for every sample and kernel, not one for a sample
 
     @abstractmethod
     def solver(self, problem: Problem) -> Solver:

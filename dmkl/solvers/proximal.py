@@ -36,6 +36,7 @@ DAMPING = 0.1  # of the largest gradient, where the loss has kinks
 ARMIJO, HALVED, SHORTEST = 1e-4, 0.5, 1e-10
 GROWTH = ((3, 4.0), (10, 2.0))  # of the penalty parameters after at most so many Newton steps
 SLOW_GROWTH = 1.4  # and after more
+STIFFER = 0.1  # but where Newton's method did not get there at all, less
 WARM = 0.05  # of the penalty parameters that the run before ended with: what was added needs room to move
 CG_TOL = 0.1  # of the gradient, when the system is solved by conjugate gradients
 ROUNDING = 1e-14
@@ -51,8 +52,9 @@ class _Steps:
     slacks: float
 
     def grown(self, newton_steps: int) -> _Steps:
-        factor = next((factor for most, factor in GROWTH if newton_steps <= most), SLOW_GROWTH)
-        return self.times(factor)
+        if newton_steps >= NEWTON_STEPS:
+            return self.times(STIFFER)
+        return self.times(next((factor for most, factor in GROWTH if newton_steps <= most), SLOW_GROWTH))
 
     def times(self, factor: float) -> _Steps:
         return _Steps(factor * self.kernels, factor * self.intercept, factor * self.slacks)
@@ -110,26 +112,28 @@ class _Method:
         y, loss, penalty = self.y, self.loss, self.penalty
         b = loss.intercept(y, np.zeros(len(y)))
         nothing = loss.total(y, np.full(len(y), b))
-        rho = loss.null(y)
-        warm = start is not None and bool(start.weights.any())
-        if start is not None and warm:
-            rho, b = loss.into_domain(y, start.rho), start.intercept
+        cold = start is None or not start.weights.any()
+        rho = loss.null(y) if start is None or cold else loss.into_domain(y, start.rho)
         products = self.kernels.products(rho)
         forms = np.maximum(products @ rho, 0.0)
-        weights = start.weights if start is not None else np.zeros(len(products))
-        if not warm and penalty.C > 0:  # near enough to feasible that the first Newton steps are no leaps
-            scale = min(1.0, penalty.C / max(float(np.sqrt(forms.max())), 1e-300))
-            rho, products, forms = scale * rho, scale * products, scale**2 * forms
+        weights = np.zeros(len(products)) if start is None or cold else start.weights
+        b = b if start is None or cold else start.intercept
         f = weights @ products + b
         centre = _Centre(weights[:, None] * products, weights**2 * forms, b, loss.slack_values(y, f))
+        best = Found(np.zeros(len(products)), rho, b, nothing, 0.0, -np.inf, rho, forms, np.empty((0, 3)), 0)
+        best = better(best, self._judged(rho, products, weights * np.sqrt(forms)))
+        if (
+            penalty.C > 0
+        ):  # near enough to feasible that the first Newton steps are no leaps, also for kernels just added
+            scale = min(1.0, penalty.C / max(float(np.sqrt(forms.max())), 1e-300))
+            rho, products = scale * rho, scale * products
         units = _rms(y - y.mean()) / max(_rms(rho), 1e-300)
-        step = float(weights.sum()) if warm else nothing / max(penalty.C**2, 1e-300)
+        step = nothing / max(penalty.C**2, 1e-300) if cold else float(weights.sum())
         step = min(step, 1.0 / penalty.ridge) if penalty.ridge > 0 else step
         steps = _Steps(max(step, 1e-300), units / len(y), units)
         if start is not None and start.step > 0:
             steps = steps.times(WARM * start.step / steps.kernels)
-        none = Found(np.zeros(len(products)), rho, b, nothing, 0.0, -np.inf, rho, forms, np.empty((0, 3)), 0)
-        return rho, products, centre, steps, better(none, self._judged(rho, products, weights * np.sqrt(forms)))
+        return rho, products, centre, steps, best
 
     def _inner(self, rho: Float64, products: Float64, centre: _Centre, steps: _Steps) -> tuple[Float64, Float64, int]:
         """Newton's method on phi; rho with its products, and how many steps it took."""
@@ -169,7 +173,11 @@ class _Method:
         weights[active] = g * (1 - share) / softened
         bends = np.sqrt(g * share / softened)[:, None] * turned / norms[active][:, None]
         constant = np.full((1, len(self.y)), np.sqrt(steps.intercept))
-        direction = -System(self.kernels, weights, curvature, np.vstack([bends, constant])).solve(gradient, CG_TOL)
+        system = System(self.kernels, weights, curvature, np.vstack([bends, constant]))
+        direction = -system.solve(gradient, CG_TOL)
+        # a few samples near the ends of their range would else shorten the step of all of them
+        shortened = self.loss.shortened(self.y, here.rho, direction)
+        direction = shortened if gradient @ shortened < 0 else direction
         return direction, -float(gradient @ direction)
 
     def _norms(self, here: _Look, centre: _Centre, steps: _Steps) -> Float64:

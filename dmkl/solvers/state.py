@@ -28,7 +28,7 @@ class State:
     """What one round hands to the next. `gap` per class is certified over all samples; infinite before the first."""
 
     weights: Float64  # (s,) or (m, s)
-    coef: Any  # csc_array (n, m): beta = alpha * y
+    coef: Any  # csc_array (n, m): beta = alpha * y; (n, m s) where every kernel has its own, class after class
     intercept: Float64  # (m,)
     primal: Float64  # (m,), or (1,) when all classes are one problem
     dual: Float64
@@ -62,6 +62,7 @@ def save_state(path: Path, state: State, identity: str) -> None:
     plain = [field.name for field in dataclasses.fields(State) if field.name not in ("coef", "own")]
     arrays = {name: np.asarray(getattr(state, name)) for name in plain}
     arrays |= {f"coef.{part}": getattr(state.coef, part) for part in COLUMN_PARTS}
+    arrays["coef.shape"] = np.array(state.coef.shape)
     arrays |= {f"own.{name}": values for name, values in state.own.items()}
     buffer = io.BytesIO()
     np.savez(buffer, allow_pickle=False, identity=np.array(identity), **arrays)
@@ -88,5 +89,6 @@ def load_state(path: Path, identity: str) -> State | None:
             values |= {name: int(values[name]) for name in COUNTERS}
             values["own"] = {name.removeprefix("own."): arrays[name] for name in arrays if name.startswith("own.")}
             parts = tuple(arrays[f"coef.{part}"] for part in COLUMN_PARTS)
-        return State(coef=csc_array(parts, shape=values["working"].shape), **values)
+            shape = tuple(arrays["coef.shape"].tolist())
+        return State(coef=csc_array(parts, shape=shape), **values)
     return None

@@ -20,7 +20,7 @@ Tile = NDArray[Any]
 
 
 class Shard(Protocol):
-    """Tiles (i, j), j >= i, of block row i."""
+    """Tiles (i, j) of block row i: those with j >= i, or all of them where the grid is full."""
 
     @property
     def grid(self) -> Grid: ...
@@ -46,7 +46,7 @@ class ArrayShard:
 
     @property
     def nbytes(self) -> int:
-        return sum(self.tile(a, j).nbytes for a in range(self.s) for j in range(self.i, self.grid.blocks))
+        return sum(self.tile(a, j).nbytes for a in range(self.s) for j in self.grid.kept(self.i))
 
     @property
     def s(self) -> int:
@@ -112,7 +112,7 @@ class ChosenShard:
 
 def hold(shard: Shard) -> HeldShard:
     """Read all tiles of a shard into memory, place by place: kernels that are computed share what they can there."""
-    tiles = {(a, j): shard.tile(a, j) for j in range(shard.i, shard.grid.blocks) for a in range(shard.s)}
+    tiles = {(a, j): shard.tile(a, j) for j in shard.grid.kept(shard.i) for a in range(shard.s)}
     return HeldShard(shard.grid, shard.i, shard.s, tiles)
 
 

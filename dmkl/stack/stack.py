@@ -1,6 +1,7 @@
 """The kernel stack: the only thing solvers see of kernels.
 
-It answers four questions, each in one pass over the tiles: `apply`, `block`, `rows` and `combine`. Where the tiles are
+It answers questions, each in one pass over the tiles: `apply`, `block`, `rows` and `combine`, and those of
+`expanding.py`. Where the tiles are
 (memory, disk, Dask workers) is a matter of which shards it was given and which runtime runs the passes.
 """
 
@@ -14,11 +15,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dmkl.errors import DataError, SolverError
+from dmkl.errors import SolverError
 from dmkl.memory import Budget
 from dmkl.runtime import Local, Runtime
 from dmkl.stack import passes
-from dmkl.stack.cuts import asymmetry
+from dmkl.stack.checks import checked_array, checked_groups, refuse_indefinite, require_definite, require_symmetric
+from dmkl.stack.expanding import Expanding
 from dmkl.stack.shards import ArrayShard, HeldShard, choose
 from dmkl.tiling import Grid
 
@@ -36,8 +38,8 @@ class Applied:
     forms: Float64 | None
 
 
-class KernelStack:
-    """s symmetric kernels over n samples.
+class KernelStack(Expanding):
+    """s kernels over n samples. `apply`, `block`, `rows` and `combine` are for symmetric ones, the others for any.
 
     `passes` counts how often tiles were read from end to end, for whatever question.
     """
@@ -53,6 +55,7 @@ class KernelStack:
         runtime: Runtime,
         memory: Budget,
         indefinite: Sequence[str] = (),
+        given: Sequence[str] = (),
         backend: str = "memory",
         identity: str = "",
         source: Path | None = None,
@@ -65,11 +68,13 @@ class KernelStack:
         self.runtime = runtime
         self.memory = memory
         self.indefinite = tuple(indefinite)
+        self.given = tuple(given)  # kernels that nothing but a look at them tells to be semidefinite
         self.backend = backend
         self.identity = identity or f"array {len(self.names)} x {grid.n}"
         self.source = source
         self.passes = 0
-        self._symmetric = False  # until somebody asked
+        self._definite = False  # until somebody asked
+        self._row_norms: Float64 | None = None
 
     @classmethod
     def from_array(
@@ -83,14 +88,16 @@ class KernelStack:
         largest_tile: int = LARGEST_TILE,
     ) -> KernelStack:
         """A stack over an array (s, n, n), kept as it is: no normalisation, no change of float64 to float32."""
-        array = _checked_array(K)
+        array = checked_array(K)
         s, n = array.shape[:2]
-        grid = Grid.cut(n, largest_tile)
+        grid = Grid.cut(n, largest_tile, full=True)  # an array has every tile
+        names = names or [f"K{a}" for a in range(s)]
         return cls(
             [ArrayShard(array, grid, i) for i in range(grid.blocks)],
             grid,
-            names or [f"K{a}" for a in range(s)],
-            groups=_checked_groups(groups, s),
+            names,
+            given=names,
+            groups=checked_groups(groups, s),
             dtype=array.dtype,
             runtime=Local(workers),
             memory=Budget(memory) if memory else Budget.default(),
@@ -114,10 +121,6 @@ class KernelStack:
         return self._whole_array(self.dtype) is not None
 
     @property
-    def n(self) -> int:
-        return self.grid.n
-
-    @property
     def s(self) -> int:
         return len(self.names)
 
@@ -132,7 +135,8 @@ class KernelStack:
             dtype=self.dtype,
             runtime=self.runtime,
             memory=self.memory,
-            indefinite=sorted(set(self.indefinite).intersection(names), key=names.index),
+            indefinite=[name for name in names if name in self.indefinite],
+            given=[] if self._definite else [name for name in names if name in self.given],
             backend=self.backend,
         )
 
@@ -235,17 +239,22 @@ class KernelStack:
         return self.runtime.hold(passes.assemble_matrix, self.n, spans, pieces)
 
     def require_semidefinite(self, who: str) -> None:
-        """Refuse kernels that a convex formulation cannot use."""
+        """Refuse kernels that a convex formulation cannot use; see `checks` for which are looked at, once a stack."""
         if self.indefinite:
-            raise SolverError(
-                f"{who} needs positive semidefinite kernels and '{self.indefinite[0]}' is not one",
-                "leave it out",
-            )
-        if not self._symmetric:
-            for shard in self._shards:
-                if isinstance(shard, ArrayShard):
-                    _require_symmetric(shard)
-        self._symmetric = True
+            refuse_indefinite(who, self.indefinite[0])
+        if self._definite:
+            return
+        for shard in self._shards:
+            if isinstance(shard, ArrayShard):
+                require_symmetric(shard)
+        if self.given:
+            numbers = [self.names.index(name) for name in self.given]
+            whole = self._whole_array(self.dtype)
+            require_definite(who, self.given, self.n, lambda W: self._part(whole, W, numbers))
+        self._definite = True
+
+    def _part(self, whole: NDArray[Any] | None, W: Samples, kernels: list[int]) -> NDArray[Any]:
+        return self.block([W], kernels=[kernels])[0] if whole is None else whole[np.ix_(np.array(kernels), W, W)]
 
     def _check_shapes(self, coef: Float64, weights: Float64) -> None:
         classes = coef.shape[1] if coef.ndim == 2 else 0
@@ -259,39 +268,3 @@ class KernelStack:
 
 def _itself(value: Any) -> Any:
     return value
-
-
-def _checked_array(K: ArrayLike) -> NDArray[Any]:
-    array = np.asarray(K)
-    if array.ndim != 3 or array.shape[1] != array.shape[2] or 0 in array.shape:
-        raise DataError(f"a stack is an array (s, n, n) of square kernels, not {array.shape}")
-    if array.dtype not in (np.float32, np.float64):
-        if not (np.issubdtype(array.dtype, np.number) or array.dtype == bool) or np.iscomplexobj(array):
-            raise DataError(f"kernels should be real numbers, not {array.dtype}")
-        array = array.astype(np.float64)
-    for a, kernel in enumerate(array):
-        if not np.isfinite(kernel).all():
-            i, j = (int(p) for p in np.argwhere(~np.isfinite(kernel))[0])
-            raise DataError(f"kernel {a} has NaN or infinity at ({i}, {j})")
-    return array
-
-
-def _checked_groups(groups: ArrayLike | None, s: int) -> NDArray[np.int64]:
-    """Group numbers 0, 1, ...; one group for all kernels unless told otherwise."""
-    if groups is None:
-        return np.zeros(s, dtype=np.int64)
-    labels = np.asarray(groups)
-    if labels.shape != (s,):
-        raise DataError(f"groups should name the group of each of {s} kernels, not have shape {labels.shape}")
-    return np.unique(labels, return_inverse=True)[1].astype(np.int64)
-
-
-def _require_symmetric(shard: ArrayShard) -> None:
-    rows = shard.grid.span(shard.i)
-    for a, kernel in enumerate(shard.array):
-        largest, difference, i, j = asymmetry(kernel, rows.start, rows.stop)
-        if difference > 1e-6 * max(largest, 1e-300):
-            raise DataError(
-                f"kernel {a} is not symmetric: entries ({i}, {j}) and ({j}, {i}) differ by {difference:.3g}",
-                "symmetrise it, e.g. (K + K.T) / 2",
-            )

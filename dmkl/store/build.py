@@ -33,7 +33,7 @@ def build_store(
         store.check_same(bank, train, computed)
         store.remove_partial_files()
     else:
-        grid = Grid.cut(train.n, largest_tile)
+        grid = Grid.cut(train.n, largest_tile, full=not bank.symmetric)
         store = KernelStore.create(path, bank, train, grid, config or {}, computed=computed)
     _fit_centres(store, runtime, observer)
     if not computed:
@@ -88,7 +88,7 @@ def _fit_centres(store: KernelStore, runtime: Runtime, observer: Observer) -> No
     if store.centring_done:
         return
     sums = np.zeros((store.s, store.n))
-    pairs = store.grid.pairs()
+    pairs = [(i, j) for i, j in store.grid.pairs() if i <= j]  # what is centred is symmetric
     tasks = ((str(store.path), store.id, i, j, centred) for i, j in pairs)
     for done, ((i, j), tile_sums) in enumerate(zip(pairs, runtime.map(sum_tile, tasks), strict=True), 1):
         for a, (by_row, by_column) in tile_sums.items():

@@ -1,7 +1,8 @@
 """A kernel store: one Zarr v3 group on disk.
 
     zarr.json   attributes 'dmkl': schema, recipes of the kernels, data hash, configuration, views
-    gram        (s, n, n) float32; one file a square tile with all kernels in it, only tiles (i, j) with j >= i
+    gram        (s, n, n) float32; one file a square tile with all kernels in it, only tiles (i, j) with j >= i,
+                or all of them ('full') where a kernel is not symmetric
     row_means   (s, n) float64, what centred kernels subtract (only there when one is centred)
     views, labels   the training samples the kernels were computed from
 
@@ -53,7 +54,7 @@ class KernelStore:
             self.id: str = header["id"]
             self.data_hash: str = header["data"]
             self.config: dict[str, Any] = header["config"]
-            self.grid = Grid(int(header["n"]), int(header["tile"]))
+            self.grid = Grid(int(header["n"]), int(header["tile"]), bool(header.get("full", False)))
             self.bank = Bank.from_recipes(header["kernels"], self.grid.n)
             self.labels = read_labels(self._group, header["dataset"])
             self.views = StoredViews(self._group, header["dataset"])
@@ -89,6 +90,7 @@ class KernelStore:
                 "id": uuid.uuid4().hex,
                 "n": n,
                 "tile": grid.tile,
+                "full": grid.full,
                 "data": train.fingerprint(),
                 "kernels": bank.recipes(),
                 "dataset": describe_dataset(train),
@@ -162,7 +164,7 @@ class KernelStore:
                     (folder / name).unlink(missing_ok=True)
 
     def read_tile(self, a: int, i: int, j: int) -> NDArray[np.float32]:
-        """K_a[block i, block j] for j >= i, its checksum verified."""
+        """K_a[block i, block j] of a tile that is kept, its checksum verified."""
         if self.computed:
             raise StoreError(f"{self.path} has no tiles, it computes them")
         try:

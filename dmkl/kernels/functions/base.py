@@ -36,6 +36,8 @@ class Kernel(ABC):
     view_kind: ClassVar[str] = "features"
     needs_scales: ClassVar[bool] = False
     indefinite: ClassVar[bool] = False
+    unproven: ClassVar[bool] = False  # semidefinite or not: one has to look
+    symmetric: ClassVar[bool] = True  # else k(x, z) is not k(z, x), and only MIKL takes it
     entry_ns: ClassVar[float] = 0.7  # nanoseconds `evaluate` takes for an entry, as measured (see `cost.py`)
 
     @abstractmethod

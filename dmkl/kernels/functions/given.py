@@ -20,6 +20,16 @@ class Precomputed(Kernel):
 
     base: ClassVar[str] = "given"
     view_kind: ClassVar[str] = "kernel"
+    unproven: ClassVar[bool] = True
 
     def evaluate(self, tile: Float64) -> Float64:
         return tile
+
+
+@dataclass(frozen=True)
+class Similarity(Precomputed):
+    """A matrix of similarities as it is, k(x, z) need not be k(z, x); what `precomputed` is on a nonsymmetric view."""
+
+    indefinite: ClassVar[bool] = True
+    unproven: ClassVar[bool] = False
+    symmetric: ClassVar[bool] = False

@@ -1,0 +1,105 @@
+"""How far a run is, from the files of its directory alone."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from pathlib import Path
+from typing import Any
+
+from dmkl.errors import OutputError
+from dmkl.experiment.rundir import RunDirectory
+
+ALIVE = 90.0  # seconds since something was last written that count as running
+RECENT = 6  # rounds whose gaps are extrapolated
+
+
+def progress(run: RunDirectory) -> dict[str, Any]:
+    """State, round, gap, passes, queue and an estimate of the seconds left; what is not known is None."""
+    job, queue = _read(run.cluster / "job.json"), _read(run.cluster / "state.json")
+    config = _read(run.path / "config.json")
+    if not (config or job or queue):
+        raise OutputError(f"{run.path} is not a run directory")
+    rounds = _rounds(run)
+    last = rounds[-1] if rounds else {}
+    tol = float(config.get("solve", {}).get("tol", 1e-3))
+    seen = max([part["time"] for part in (last, queue, job) if "time" in part], default=None)
+    state = _state(run, job, bool(config or queue), seen)
+    return {
+        "run": str(run.path),
+        "state": state,
+        "job": job.get("job"),
+        "seen": None if seen is None else max(0.0, time.time() - seen),
+        "workers": queue.get("workers"),
+        "queue": queue.get("jobs"),
+        "reasons": queue.get("reasons"),
+        "relaunched": queue.get("relaunched"),
+        **{name: last.get(name) for name in ("round", "passes", "svm_calls", "finished", "classes", "gap")},
+        "tol": tol,
+        "tiles": None if rounds else _tiles(run, config),
+        "eta": None if state == "finished" else seconds_left(rounds, tol),
+    }
+
+
+def _state(run: RunDirectory, job: dict[str, Any], begun: bool, seen: float | None) -> str:
+    if run.scores.exists():
+        return "finished"
+    if job and not begun:
+        return "queued"
+    return "running" if seen is not None and time.time() - seen < ALIVE else "silent"
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        value = json.loads(path.read_text())
+    except (OSError, ValueError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def _rounds(run: RunDirectory) -> list[dict[str, Any]]:
+    """Finished rounds of the last turn; a line that is being written is left out."""
+    found: list[dict[str, Any]] = []
+    try:
+        lines = run.events.read_text().splitlines()
+    except OSError:
+        return found
+    for line in lines:
+        try:
+            event = json.loads(line)
+        except ValueError:
+            continue
+        if event.get("event") == "RoundDone":
+            again = found and event["seconds"] < found[-1]["seconds"]
+            found = [event] if again else [*found, event]
+    return found
+
+
+def seconds_left(rounds: list[dict[str, Any]], tol: float) -> float | None:
+    """By the classes that get finished where there are many, else by how fast the gap has been falling."""
+    if not rounds:
+        return None
+    last = rounds[-1]
+    first = {"seconds": 0.0, "finished": 0} if last is rounds[0] else rounds[0]
+    spent, finished = last["seconds"] - first["seconds"], last["finished"] - first["finished"]
+    if finished > 0:
+        return float((last["classes"] - last["finished"]) * spent / finished)
+    falling = [(r["seconds"], math.log(r["gap"])) for r in rounds[-RECENT:] if r["gap"]]  # infinity is written as null
+    if len(falling) < 2 or falling[-1][1] >= falling[0][1]:
+        return None
+    slope = (falling[-1][1] - falling[0][1]) / max(falling[-1][0] - falling[0][0], 1e-9)
+    return max(0.0, float((math.log(tol) - falling[-1][1]) / slope))
+
+
+def _tiles(run: RunDirectory, config: dict[str, Any]) -> list[int] | None:
+    """Tiles that are there and tiles in all, while the store is being built."""
+    from dmkl.errors import DmklError
+    from dmkl.store import KernelStore
+
+    path = Path(config.get("run", {}).get("store") or run.store)
+    try:
+        store = KernelStore(path)
+        return [len(store.pairs) - len(store.missing()), len(store.pairs)]
+    except (DmklError, OSError):
+        return None

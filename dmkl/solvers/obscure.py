@@ -1,0 +1,92 @@
+"""OBSCURE: p-norm MKL with a true multiclass loss (FORMULATIONS section 4; Orabona, Jie and Caputo, JMLR 2012).
+
+    min  lambda/2 ||w||_{2,p}^2 + 1/n sum_i loss_i        1 < p <= 2, no intercept
+
+with ||w||_{2,p} = (sum_a ||w_a||^p)^(1/p), w_a holding all classes of kernel a.
+
+One problem for all classes. Stage 1 (online) bounds ||w||, stage 2 (stochastic, proximal, projected) learns inside that
+bound, stage 3 (ours) reaches any certified gap on the samples that matter. Kernel values are asked for as rows of
+shuffled samples against those that have coefficients (`stack/rowsource.py`): no n x n matrix is needed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from dmkl.errors import ConfigError
+from dmkl.registry import Registry
+from dmkl.solvers.obscure_stages import Plan, Stages
+from dmkl.solvers.problem import MINOR, Formulation, Problem, Solver
+from dmkl.solvers.state import Float64
+from dmkl.solvers.uniform import UniformMKL, check_C
+
+FOREVER = 10**9
+LOSSES = ("multiclass", "hinge")
+PAPERS_C = 10.0  # of the baseline when only lambda is known
+
+METHODS: Registry[Plan] = Registry("method")
+METHODS.register("obscure", Plan(online=-1, epochs=-1, exact=True))
+METHODS.register("stochastic", Plan(online=-1, epochs=FOREVER))
+METHODS.register("online", Plan(online=FOREVER, epochs=0))
+METHODS.register("pegasos", Plan(online=0, epochs=FOREVER, projected=False))
+METHODS.register("exact", Plan(online=0, epochs=0, exact=True))
+
+
+@dataclass(frozen=True)
+class Obscure(Formulation):
+    """One p-norm combination of kernels for all classes: sparser the nearer p is to 1, the sum of kernels at 2.
+
+    Either C or lam = 1 / (C n). On two classes the multiclass loss has one column of scores, f_1 - f_0; the hinge loss
+    on more than two is summed over one-against-rest columns. Methods: obscure (all stages), stochastic (the paper's
+    two), online (the first), pegasos (its 1/t rate), exact (the third).
+    """
+
+    p: float = 1.5
+    C: float | None = field(default=None, metadata=MINOR)
+    lam: float | None = field(default=None, metadata=MINOR)
+    loss: str = "multiclass"
+    online: int = field(default=1, metadata=MINOR)  # epochs of stage 1
+    epochs: int = field(default=1, metadata=MINOR)  # and of stage 2, where stage 3 follows
+    eta: float = field(default=0.0, metadata=MINOR)  # the online step; 0 goes by the kernels' diagonals
+
+    def __post_init__(self) -> None:
+        if not 1 < self.p <= 2:
+            raise ConfigError(f"p should be above 1 and at most 2, not {self.p}", "L1MKL is p = 1")
+        if (self.C is None) == (self.lam is None):
+            raise ConfigError("Obscure takes either C or lam = 1 / (C n)", "give one of them")
+        if self.C is not None:
+            check_C(self.C)
+        if self.lam is not None and not (self.lam > 0 and np.isfinite(self.lam)):
+            raise ConfigError(f"lam should be positive and finite, not {self.lam}")
+        if self.loss not in LOSSES:
+            raise ConfigError(f"unknown loss '{self.loss}'", f"use one of {', '.join(LOSSES)}")
+        if self.online < 1 or self.epochs < 0 or self.eta < 0:
+            raise ConfigError("online should be at least 1, epochs and eta at least 0")
+
+    def stretch(self, start: Any) -> float:
+        if self.C and start.C:
+            return float(self.C / start.C)
+        return float(start.lam / self.lam) if self.lam and start.lam else 1.0  # what is too large is cut at the start
+
+    def baseline(self, weights: Float64) -> UniformMKL:
+        """The average kernel weighed as these are in all, which is the same C."""
+        return UniformMKL(C=float(self.C * max(weights.sum(), 1e-6)) if self.C else PAPERS_C)
+
+    def solver(self, problem: Problem) -> Solver:
+        problem.stack.require_semidefinite("Obscure")
+        plan = METHODS[problem.method or "obscure"]
+        multiclass = self.loss == "multiclass"
+        if multiclass and problem.m > 1 and not ((problem.Y > 0).sum(axis=1) == 1).all():
+            raise ConfigError("the multiclass loss needs one class a sample", 'use loss = "hinge" for several labels')
+        lam = self.lam if self.lam is not None else 1.0 / (self.C * problem.n)  # type: ignore[operator]
+        if multiclass and problem.m == 1:
+            lam = lam / 2  # w_1 = -w_0: ||w||^2 = 1/2 ||w_1 - w_0||^2, and the column of scores is f_1 - f_0
+        plan = replace(
+            plan,
+            online=self.online if plan.online < 0 else plan.online,
+            epochs=self.epochs if plan.epochs < 0 else plan.epochs,
+        )
+        return Stages(problem, plan, self.p, lam, multiclass, self.eta)

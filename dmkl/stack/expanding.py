@@ -1,0 +1,93 @@
+"""The questions of formulations whose coefficients belong to a sample and a kernel (`expansions.py` has the passes)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dmkl.memory import Budget
+from dmkl.runtime import Runtime
+from dmkl.stack import expansions
+from dmkl.tiling import Grid
+
+Float64 = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+
+
+class Expanding:
+    """What a stack answers about kernels of any kind, symmetric or not, semidefinite or not."""
+
+    grid: Grid
+    dtype: np.dtype[Any]
+    memory: Budget
+    runtime: Runtime
+    passes: int
+    _shards: list[Any]
+    _row_norms: Float64 | None
+
+    @property
+    def n(self) -> int:
+        return self.grid.n
+
+    @property
+    def s(self) -> int:
+        raise NotImplementedError
+
+    def _whole_array(self, dtype: np.dtype[Any]) -> NDArray[Any] | None:
+        raise NotImplementedError
+
+    def expand(self, alpha: Float64) -> Float64:
+        """Scores `sum_a K_a' alpha[a]` (n, m) of coefficients (s, n, m) for each kernel apart; one pass.
+
+        Kernels whose coefficients are all zero are not read.
+        """
+        kernels = np.flatnonzero(alpha.any(axis=(1, 2))).tolist()
+        shared = self.runtime.hold(_itself, np.ascontiguousarray(alpha, dtype=np.float64))
+        scores = np.zeros(alpha.shape[1:])
+        for part in self.runtime.map(expansions.expand_shard, ((shard, shared, kernels) for shard in self._shards)):
+            scores += part
+        self.passes += 1
+        return scores
+
+    def correlate(self, beta: Float64, *, kernels: Sequence[int] | None = None) -> Float64:
+        """`K_a beta` (kernels, n, m) of every kernel apart, beta (n, m); one pass."""
+        kernels = list(range(self.s)) if kernels is None else list(kernels)
+        shared = self.runtime.hold(_itself, np.ascontiguousarray(beta, dtype=np.float64))
+        result = np.zeros((len(kernels), *beta.shape))
+        tasks = ((shard, shared, kernels) for shard in self._shards)
+        for i, part in enumerate(self.runtime.map(expansions.correlate_shard, tasks)):
+            result[:, self.grid.span(i).start :] += part
+        self.passes += 1
+        return result
+
+    def row_norms(self) -> Float64:
+        """`sqrt(sum_j K_a[i, j]^2)` (s, n); one pass, the first time."""
+        if self._row_norms is None:
+            squares = np.zeros((self.s, self.n))
+            for i, part in enumerate(self.runtime.map(expansions.squares_shard, ((shard,) for shard in self._shards))):
+                squares[:, self.grid.span(i).start :] += part
+            self.passes += 1
+            self._row_norms = np.sqrt(squares)
+        return self._row_norms
+
+    def pick(self, members: Mask) -> NDArray[Any]:
+        """The rows `K_a[i, :]` for which members[a, i], one below the other (p, n), kernel after kernel; one pass."""
+        chosen = [np.flatnonzero(mask) for mask in members]
+        self.passes += 1
+        whole = self._whole_array(self.dtype)
+        if whole is not None and members.all():
+            return whole.reshape(-1, self.n)
+        starts = np.concatenate([[0], np.cumsum([len(samples) for samples in chosen])])
+        self.memory.require(int(starts[-1]) * self.n * self.dtype.itemsize, "the kernel rows")
+        result = np.empty((int(starts[-1]), self.n), self.dtype)
+        for pieces in self.runtime.map(expansions.pick_shard, ((shard, chosen) for shard in self._shards)):
+            for a, places, columns, values in pieces:
+                result[starts[a] + places.start : starts[a] + places.stop, columns] = values
+        return result
+
+
+def _itself(value: Any) -> Any:
+    return value

@@ -1,0 +1,277 @@
+"""A real SLURM on this machine (cluster/testbed/slurm): runs in jobs, and what happens to jobs.
+
+Not run by default: pytest -m slurm. Wants the packages of `cluster/testbed/slurm install`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from test_crash import write_data
+
+from dmkl.model import load_model
+from dmkl.runtime.keys import make_keys
+
+pytestmark = pytest.mark.slurm
+
+TESTBED = Path(__file__).parents[1] / "cluster/testbed/slurm"
+PROFILE = """
+interface = "lo"
+cores = 1
+memory = "900 MB"
+walltime = "10 m"
+jobs = 2
+[coordinator]
+memory = "1500 MB"
+"""
+CLASSES = 60
+SBATCH = """#!/bin/sh
+for script; do :; done
+cp "$script" "{folder}/$(date +%s%N).sbatch"
+exec {sbatch} "$@"
+"""
+
+
+@pytest.fixture(scope="module")
+def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., str]]:
+    """A SLURM of two nodes; answers the testbed's commands."""
+    if shutil.which("sbatch") is None:
+        pytest.skip("SLURM is not installed; cluster/testbed/slurm install")
+    root = tmp_path_factory.mktemp("slurm")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1] - 10
+    environment = {**os.environ, "DMKL_SLURM": str(root), "DMKL_SLURM_PORT": str(port)}
+
+    def testbed(*arguments: str) -> str:
+        command = [sys.executable, str(TESTBED), *arguments]
+        return subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=120).stdout
+
+    before = os.environ.get("SLURM_CONF")
+    os.environ["SLURM_CONF"] = str(root / "slurm.conf")
+    try:
+        testbed("start", "2")
+        yield testbed
+    finally:
+        testbed("stop")
+        os.environ.pop("SLURM_CONF")
+        if before is not None:
+            os.environ["SLURM_CONF"] = before
+
+
+@pytest.fixture(scope="module")
+def calm(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with data, a profile, and the model of the in-process run."""
+    folder = tmp_path_factory.mktemp("calm")
+    write_data(folder, CLASSES)
+    (folder / "cluster").mkdir()
+    (folder / "cluster/slurm.toml").write_text(PROFILE)
+    dmkl(folder, "train", "config.toml", "-q", "-o", "calm", "-s", "run.kernels=store")
+    return folder
+
+
+@pytest.fixture
+def folder(calm: Path, slurm: Callable[..., str]) -> Path:
+    return calm
+
+
+def dmkl(folder: Path, *arguments: str, code: int = 0, timeout: float = 240) -> str:
+    """A command, run to its end; what it says."""
+    command = [sys.executable, "-m", "dmkl", *arguments]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=timeout)
+    assert done.returncode == code, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+def begin(folder: Path, out: str, *more: str) -> subprocess.Popen[str]:
+    arguments = ("train", "config.toml", "-o", out, "--cluster", "slurm", "-s", "run.kernels=store", *more)
+    command = [sys.executable, "-m", "dmkl", *arguments]
+    return subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+def ended(process: subprocess.Popen[str], timeout: float = 240) -> str:
+    said = process.communicate(timeout=timeout)[0]
+    assert process.returncode == 0, said
+    return said
+
+
+def slurm_says(*command: str) -> list[str]:
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=30).stdout.split()
+
+
+def jobs() -> list[str]:
+    return slurm_says("squeue", "-h", "-t", "PENDING,RUNNING", "-o", "%A")
+
+
+def until(condition: Callable[[], object], seconds: float = 90.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.05)
+
+
+def solving(folder: Path, out: str) -> Callable[[], bool]:
+    """The run is in the middle: rounds are finished, and others are not."""
+    return lambda: (folder / out / "checkpoint").exists()
+
+
+def building(folder: Path, out: str) -> Callable[[], bool]:
+    return lambda: (folder / out / "kernels.zarr/gram/c").exists()
+
+
+def assert_same(folder: Path, out: str) -> None:
+    one, other = (load_model(folder / name / "model.zarr.zip") for name in ("calm", out))
+    for name in ("samples", "coef", "weights", "intercept"):
+        assert np.array_equal(getattr(one, name), getattr(other, name)), name
+    assert not jobs()  # nothing is left in the queue
+
+
+def test_jobs_train_the_same_model_by_the_script_that_was_shown(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown = dmkl(folder, "train", "config.toml", "--cluster", "slurm", "--dry-run", "-o", "run", "-s", "cluster.jobs=1")
+    assert not (folder / "run").exists()
+    wrapper = tmp_path / "bin/sbatch"
+    wrapper.parent.mkdir()
+    wrapper.write_text(SBATCH.format(folder=tmp_path, sbatch=shutil.which("sbatch")))
+    wrapper.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{wrapper.parent}:{os.environ['PATH']}")
+    ended(begin(folder, "run", "-s", "cluster.jobs=1"))
+    assert_same(folder, "run")
+    (given,) = tmp_path.glob("*.sbatch")
+    assert shown == given.read_text() + "\n"
+    status = json.loads(dmkl(folder, "status", "run", "--json"))
+    assert (status["state"], status["finished"], status["classes"]) == ("finished", CLASSES, CLASSES)
+
+
+@pytest.mark.parametrize("moment", [building, solving])
+def test_a_cancelled_job_changes_nothing(folder: Path, moment: Callable[..., Callable[[], bool]]) -> None:
+    out = f"cancelled-{moment.__name__}"
+    process = begin(folder, out)
+    until(moment(folder, out))
+    slurm_says("scancel", jobs()[0])
+    ended(process)
+    assert_same(folder, out)
+
+
+def test_all_jobs_cancelled_are_started_again(folder: Path) -> None:
+    process = begin(folder, "all")
+    until(solving(folder, "all"))
+    slurm_says("scancel", *jobs())
+    said = ended(process)
+    assert "gone, started again" in said
+    assert_same(folder, "all")
+
+
+def test_workers_killed_change_nothing(folder: Path) -> None:
+    process = begin(folder, "killed")
+    until(solving(folder, "killed"))
+    for pid in slurm_says("pgrep", "-f", "dask_worker.*killed/cluster/scheduler.json"):
+        os.kill(int(pid), signal.SIGKILL)
+    ended(process)
+    assert_same(folder, "killed")
+
+
+def test_a_node_that_dies_changes_nothing(folder: Path, slurm: Callable[..., str]) -> None:
+    process = begin(folder, "node")
+    until(solving(folder, "node"))
+    slurm("kill-node", slurm_says("squeue", "-h", "-t", "RUNNING", "-o", "%N")[0])
+    try:
+        ended(process)
+        until(lambda: not jobs())
+        assert_same(folder, "node")
+    finally:
+        for name in ("n1", "n2"):
+            slurm("start-daemon", name)
+        until(lambda: len(slurm_says("sinfo", "-h", "-N", "-t", "idle", "-o", "%N")) == 2)
+
+
+def test_a_coordinator_killed_goes_on_and_clears_up(folder: Path) -> None:
+    process = begin(folder, "again")
+    until(solving(folder, "again"))
+    process.kill()
+    process.communicate()
+    assert jobs()
+    ended(begin(folder, "again"))
+    assert_same(folder, "again")
+
+
+def test_a_coordinator_terminated_takes_its_jobs_along(folder: Path) -> None:
+    process = begin(folder, "terminated")
+    until(solving(folder, "terminated"))
+    process.terminate()
+    said = process.communicate(timeout=60)[0]
+    assert process.returncode == 130
+    assert "goes on where it was" in said
+    until(lambda: not jobs(), 20)
+    ended(begin(folder, "terminated"))
+    assert_same(folder, "terminated")
+
+
+def test_slurmctld_down_for_a_while_changes_nothing(folder: Path, slurm: Callable[..., str]) -> None:
+    process = begin(folder, "down")
+    until(solving(folder, "down"))
+    slurm("kill-daemon", "slurmctld")
+    time.sleep(3)
+    slurm("start-daemon", "slurmctld")
+    ended(process)
+    until(lambda: not jobs(), 30)
+    assert_same(folder, "down")
+
+
+def test_an_encrypted_run(folder: Path, tmp_path: Path) -> None:
+    keys = make_keys(tmp_path / "keys")
+    ended(begin(folder, "tls", "-s", f"cluster.tls={keys}"))
+    assert_same(folder, "tls")
+
+
+def test_a_submitted_run_goes_back_into_the_queue_and_on(folder: Path) -> None:
+    said = dmkl(folder, "submit", "config.toml", "-o", "sub", "--json", "-s", "run.kernels=store")
+    job = json.loads(said)["job"]
+    assert json.loads(dmkl(folder, "status", "sub", "--json"))["job"] == job
+    assert "in the queue already" in dmkl(folder, "submit", "config.toml", "-o", "sub", code=7)
+    until(solving(folder, "sub"))
+    slurm_says("scancel", "--signal=USR1", "--batch", job)  # what SLURM does at notice before the walltime
+    log = folder / "sub/cluster/coordinator.log"
+    until(lambda: "back into the queue" in log.read_text())
+    until(lambda: (folder / "sub/scores.json").exists(), 200)
+    until(lambda: not jobs(), 30)
+    assert "restart 1" in log.read_text()
+    assert_same(folder, "sub")
+    assert "finished" in dmkl(folder, "status", "sub")
+
+
+def test_what_sbatch_refuses_is_one_line(folder: Path) -> None:
+    command = ("train", "config.toml", "-o", "bad", "--cluster", "slurm", "-s", "cluster.queue=nowhere")
+    started = time.monotonic()
+    said = dmkl(folder, *command, code=7)
+    assert said.splitlines()[-1].startswith("error: sbatch refused a worker job")
+    assert "partition" in said
+    assert time.monotonic() - started < 20
+
+
+def test_jobs_that_cannot_start_end_the_run(folder: Path) -> None:
+    settings = ("-s", 'cluster.job_script_prologue=["exit 1"]', "-s", "cluster.relaunches=3")
+    said = dmkl(folder, "train", "config.toml", "-o", "dead", "--cluster", "slurm", *settings, code=7)
+    assert "worker jobs died before they had worked for a minute" in said.splitlines()[-1]
+    assert str(folder / "dead/cluster") in said.splitlines()[-1]
+    assert not jobs()
+
+
+def test_a_queue_that_does_not_move_is_not_waited_for_for_ever(folder: Path) -> None:
+    settings = ("-s", 'cluster.job_extra_directives=["--begin=now+1hour"]', "-s", 'cluster.wait="3 s"')
+    said = dmkl(folder, "train", "config.toml", "-o", "wait", "--cluster", "slurm", *settings, code=7)
+    assert "waiting for SLURM: 2 job(s) queued (BeginTime)" in said
+    assert "no worker came up in 3 s" in said.splitlines()[-1]
+    assert not jobs()
