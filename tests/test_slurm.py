@@ -21,6 +21,7 @@ import pytest
 from test_crash import write_data
 
 from dmkl.model import load_model
+from dmkl.runtime import open_runtime
 from dmkl.runtime.keys import make_keys
 
 pytestmark = pytest.mark.slurm
@@ -130,11 +131,22 @@ def building(folder: Path, out: str) -> Callable[[], bool]:
     return lambda: (folder / out / "kernels.zarr/gram/c").exists()
 
 
-def assert_same(folder: Path, out: str) -> None:
+def assert_same(folder: Path, out: str, *, after: float = 0.0) -> None:
+    """The model is the undisturbed one, nothing is left in the queue, and rounds were finished after the fault."""
     one, other = (load_model(folder / name / "model.zarr.zip") for name in ("calm", out))
     for name in ("samples", "coef", "weights", "intercept"):
         assert np.array_equal(getattr(one, name), getattr(other, name)), name
-    assert not jobs()  # nothing is left in the queue
+    until(lambda: not jobs(), 30)
+    events = [json.loads(line) for line in (folder / out / "events.jsonl").read_text().splitlines()]
+    rounds = [event for event in events if event["event"] == "RoundDone"]
+    assert rounds[-1]["time"] > after, "the fault came after the last round"
+    assert len({event["round"] for event in rounds}) == len(rounds), "a finished round was computed again"
+
+
+def kill_workers(out: str, number: int = signal.SIGKILL) -> None:
+    """Kill the supervisors: their workers go with them, and their jobs end."""
+    for pid in slurm_says("pgrep", "-f", f"dask_worker.*/{out}/cluster/scheduler.json"):
+        os.kill(int(pid), number)
 
 
 def test_jobs_train_the_same_model_by_the_script_that_was_shown(
@@ -160,37 +172,41 @@ def test_a_cancelled_job_changes_nothing(folder: Path, moment: Callable[..., Cal
     out = f"cancelled-{moment.__name__}"
     process = begin(folder, out)
     until(moment(folder, out))
-    slurm_says("scancel", jobs()[0])
+    number = slurm_says("squeue", "-h", "-t", "RUNNING", "-o", "%A")[0]
+    slurm_says("scancel", number)
+    until(lambda: "CANCELLED" in (folder / out / f"cluster/worker-{number}.log").read_text(), 20)
+    gone = time.time()
     ended(process)
-    assert_same(folder, out)
+    assert_same(folder, out, after=gone)
 
 
 def test_all_jobs_cancelled_are_started_again(folder: Path) -> None:
     process = begin(folder, "all")
     until(solving(folder, "all"))
     slurm_says("scancel", *jobs())
+    gone = time.time()
     said = ended(process)
     assert "gone, started again" in said
-    assert_same(folder, "all")
+    assert_same(folder, "all", after=gone)
 
 
 def test_workers_killed_change_nothing(folder: Path) -> None:
     process = begin(folder, "killed")
     until(solving(folder, "killed"))
-    for pid in slurm_says("pgrep", "-f", "dask_worker.*killed/cluster/scheduler.json"):
-        os.kill(int(pid), signal.SIGKILL)
+    kill_workers("killed")
+    gone = time.time()
     ended(process)
-    assert_same(folder, "killed")
+    assert_same(folder, "killed", after=gone)
 
 
 def test_a_node_that_dies_changes_nothing(folder: Path, slurm: Callable[..., str]) -> None:
     process = begin(folder, "node")
     until(solving(folder, "node"))
     slurm("kill-node", slurm_says("squeue", "-h", "-t", "RUNNING", "-o", "%N")[0])
+    gone = time.time()
     try:
         ended(process)
-        until(lambda: not jobs())
-        assert_same(folder, "node")
+        assert_same(folder, "node", after=gone)
     finally:
         for name in ("n1", "n2"):
             slurm("start-daemon", name)
@@ -223,11 +239,12 @@ def test_slurmctld_down_for_a_while_changes_nothing(folder: Path, slurm: Callabl
     process = begin(folder, "down")
     until(solving(folder, "down"))
     slurm("kill-daemon", "slurmctld")
-    time.sleep(3)
+    kill_workers("down")
+    gone = time.time()
+    time.sleep(8)
     slurm("start-daemon", "slurmctld")
     ended(process)
-    until(lambda: not jobs(), 30)
-    assert_same(folder, "down")
+    assert_same(folder, "down", after=gone)
 
 
 def test_an_encrypted_run(folder: Path, tmp_path: Path) -> None:
@@ -250,6 +267,59 @@ def test_a_submitted_run_goes_back_into_the_queue_and_on(folder: Path) -> None:
     assert "restart 1" in log.read_text()
     assert_same(folder, "sub")
     assert "finished" in dmkl(folder, "status", "sub")
+
+
+def test_a_coordinator_at_its_walltime_goes_back_into_the_queue(folder: Path) -> None:
+    """Its workers are kept waiting, so that it is still there when SLURM gives notice."""
+    held = ("-s", "run.kernels=store", "-s", 'cluster.job_extra_directives=["--begin=now+1hour"]')
+    job = json.loads(dmkl(folder, "submit", "config.toml", "-o", "walltime", "--json", *held))["job"]
+    log = folder / "walltime/cluster/coordinator.log"
+    until(lambda: len(jobs()) == 3)
+    slurm_says("scontrol", "update", f"JobId={job}", "EndTime=now+100seconds")  # less than the notice of 3 m
+    until(lambda: "restart 1" in log.read_text(), 120)
+    until(lambda: len(jobs()) == 3)
+    for worker in set(jobs()) - {job}:
+        slurm_says("scontrol", "update", f"JobId={worker}", "StartTime=now")
+    until(lambda: (folder / "walltime/scores.json").exists(), 100)
+    assert_same(folder, "walltime")
+
+
+def test_a_worker_that_hangs_until_its_walltime_changes_nothing(folder: Path) -> None:
+    process = begin(folder, "hangs", "-s", "cluster.jobs=1")
+    until(solving(folder, "hangs"))
+    (number,) = jobs()
+    for pid in slurm_says("pgrep", "-f", "dask_worker.*/hangs/cluster/scheduler.json"):
+        for child in slurm_says("pgrep", "-P", pid):
+            os.kill(int(child), signal.SIGSTOP)
+    slurm_says("scontrol", "update", f"JobId={number}", "EndTime=now+1seconds")
+    until(lambda: number not in jobs())
+    gone = time.time()
+    ended(process)
+    assert "DUE TO TIME LIMIT" in (folder / f"hangs/cluster/worker-{number}.log").read_text()
+    assert_same(folder, "hangs", after=gone)
+
+
+def hog(folder: str) -> int:
+    """Needs more memory than its worker has, the first two times."""
+    mark = Path(folder) / str(time.monotonic_ns())
+    if len(list(Path(folder).iterdir())) < 2:
+        mark.touch()
+        filled = [np.ones(10_000_000) for _ in range(40)]
+        time.sleep(5)
+        return len(filled)
+    return 0
+
+
+def test_a_task_that_outgrows_its_job_is_asked_again(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
+    monkeypatch.chdir(folder)
+    (tmp_path / "marks").mkdir()
+    with open_runtime("slurm", settings={"jobs": 1}, folder=tmp_path / "cluster") as runtime:
+        assert list(runtime.map(hog, [(str(tmp_path / "marks"),)])) == [0]
+    assert len(list((tmp_path / "marks").iterdir())) == 2
+    until(lambda: not jobs(), 30)
 
 
 def test_what_sbatch_refuses_is_one_line(folder: Path) -> None:

@@ -34,7 +34,7 @@ if [ -n "${{again:-}}" ] && [ "$status" -ge 128 ]; then
     exit 3
   fi
   echo "$(date +%FT%T) the walltime is near: back into the queue"
-  scontrol requeue "$SLURM_JOB_ID" && sleep 60  # which ends this script
+  if scontrol requeue "$SLURM_JOB_ID"; then sleep 60; exit; fi  # SLURM ends this script
   echo "scontrol requeue failed; submit again to go on"
 fi
 exit "$status"

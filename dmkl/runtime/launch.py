@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
+import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
     from dmkl.runtime.links import Link
 
 CHATTY = ("distributed.client", "distributed.core", "distributed.comm", "distributed.utils", "tornado.application")
-FOLDER = Path("dmkl-cluster")  # of the jobs' logs, for runs without a directory
+FOLDER = Path("dmkl-cluster")  # of the jobs' logs, in a folder each, for runs without a directory
 
 
 def is_slurm(cluster: str) -> bool:
@@ -31,7 +33,7 @@ def open_runtime(
     *,
     workers: int = 0,
     settings: Mapping[str, Any] | None = None,
-    folder: Path = FOLDER,
+    folder: Path | None = None,
     note: Callable[[str], None] = lambda text: None,
 ) -> Iterator[Runtime]:
     """'none' runs in this process, 'local[:N]' starts N worker processes, 'tcp://...' and 'tls://...' use a running
@@ -42,6 +44,7 @@ def open_runtime(
     if cluster == "none":
         yield Local(workers)
         return
+    folder = folder or FOLDER / f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"  # it names the jobs: one run's only
     link = _link(cluster, workers, settings or {}, folder, note)
     from dmkl.runtime.cluster import Cluster
 
@@ -54,7 +57,7 @@ def open_runtime(
 
 @contextlib.contextmanager
 def _unheard() -> Iterator[None]:
-    """Keep to ourselves what distributed logs of a cluster that goes away: what matters is said by a note or an error."""
+    """Keep distributed's tracebacks of a cluster that goes away: what matters is said by a note or an error."""
     before = {name: logging.getLogger(name).level for name in CHATTY}
     for name in CHATTY:
         logging.getLogger(name).setLevel(logging.CRITICAL)

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import time
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from distributed import Client, LocalCluster
+from distributed import Client, LocalCluster, Status
 
 from dmkl.errors import ClusterError
 from dmkl.version import __version__
@@ -144,8 +143,7 @@ class LocalWorkers:
         close_client(self._client)
         if self._cluster is not None:
             supervisors = list(self._cluster.workers.values())
-            with contextlib.suppress(Exception):
-                self._cluster.close(timeout=CLOSE_SECONDS)
+            close_cluster(self._cluster)
             for supervisor in supervisors:  # where the scheduler had gone, closing may not have reached them
                 with contextlib.suppress(Exception):
                     supervisor.process.process.kill()
@@ -163,6 +161,16 @@ def close_client(client: Client | None) -> None:
     if client is not None:
         with contextlib.suppress(Exception):
             client.close(timeout=CLOSE_SECONDS)
+
+
+def close_cluster(cluster: Any) -> None:
+    """Close, or let go: without its scheduler a cluster waits longer than we do, and would complain ever after."""
+    with contextlib.suppress(Exception):
+        cluster.close(timeout=CLOSE_SECONDS)
+    if cluster.status != Status.closed:
+        with contextlib.suppress(Exception):
+            cluster._loop_runner.stop()
+        cluster.status = Status.closed
 
 
 def workers_of(client: Client) -> dict[str, Any]:
@@ -198,13 +206,3 @@ def check_workers(client: Client, wait: float = WORKER_SECONDS) -> None:
     versions = {str(answer) for answer in found.values()}
     if versions - {__version__}:
         raise Refused(f"the workers run dmkl {', '.join(sorted(versions))}, this is {__version__}")
-
-
-def until(condition: Callable[[], bool], seconds: float, poll: float = 0.2) -> bool:
-    """Wait for something, but not for ever."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(poll)
-    return True

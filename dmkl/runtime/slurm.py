@@ -30,6 +30,7 @@ from dmkl.runtime.links import (
     Refused,
     check_workers,
     close_client,
+    close_cluster,
     connected,
     silent,
     workers_of,
@@ -40,6 +41,7 @@ from dmkl.units import parse_seconds
 STARTING = 120.0  # seconds a running job may take until its worker connects
 SETTLED = 60.0  # seconds of work after which a job's death costs nothing of the budget
 POLL = 1.0
+CALM = {"interval": "5s", "wait_count": 12}  # a minute without work before a job is given back: new ones queue
 TRANSIENT = (
     "Unable to contact",
     "Socket timed out",
@@ -108,7 +110,8 @@ class SlurmJobs:
         )
         write_json(self._folder / SCHEDULER, {"address": self._cluster.scheduler_address})
         if self._profile.maximum_jobs:
-            self._cluster.adapt(minimum_jobs=self._profile.least_jobs, maximum_jobs=self._profile.maximum_jobs)
+            limits = {"minimum_jobs": self._profile.least_jobs, "maximum_jobs": self._profile.maximum_jobs}
+            self._cluster.adapt(**limits, **CALM)
         else:
             self._cluster.scale(self._profile.jobs)
 
@@ -205,8 +208,7 @@ class SlurmJobs:
         with contextlib.suppress(Exception):  # ghosts would fail its assertions
             ghosts = [name for name, job in cluster.workers.items() if not job.job_id]
             cluster.sync(_forget, cluster, ghosts, callback_timeout=CLOSE_SECONDS)
-        with contextlib.suppress(Exception):
-            cluster.close(timeout=CLOSE_SECONDS)
+        close_cluster(cluster)
         self._cancel_jobs()
         (self._folder / SCHEDULER).unlink(missing_ok=True)
 
