@@ -18,8 +18,10 @@ from dmkl.errors import ConfigError, DataError, SolverError
 from dmkl.kernels import plan_bank
 from dmkl.model import load_model, make_model, save_model
 from dmkl.runtime import Local
-from dmkl.solvers import mikl_newton, mikl_rounds, mikl_sets
-from dmkl.solvers.mikl import NORMS
+from dmkl.solvers.mikl import newton as mikl_newton
+from dmkl.solvers.mikl import rounds as mikl_rounds
+from dmkl.solvers.mikl import sets as mikl_sets
+from dmkl.solvers.mikl.formulation import NORMS
 from dmkl.stack import KernelStack, open_stack
 from dmkl.store import KernelStore, build_store
 

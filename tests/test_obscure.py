@@ -19,12 +19,15 @@ from dmkl.events import Note
 from dmkl.memory import Budget
 from dmkl.model import make_model
 from dmkl.runtime import Local
-from dmkl.solvers import obscure_block, obscure_learn, obscure_stages, working_sets
-from dmkl.solvers.obscure_block import AskedBlock, HeldBlock
-from dmkl.solvers.obscure_exact import solve_exact
-from dmkl.solvers.obscure_hull import best_mixture
-from dmkl.solvers.obscure_loss import RowLoss, scaled_dual
-from dmkl.solvers.obscure_norm import PNorm
+from dmkl.solvers import working_sets
+from dmkl.solvers.obscure import block as obscure_block
+from dmkl.solvers.obscure import learn as obscure_learn
+from dmkl.solvers.obscure import stages as obscure_stages
+from dmkl.solvers.obscure.block import AskedBlock, HeldBlock
+from dmkl.solvers.obscure.exact import solve_exact
+from dmkl.solvers.obscure.hull import best_mixture
+from dmkl.solvers.obscure.loss import RowLoss, scaled_dual
+from dmkl.solvers.obscure.norm import PNorm
 from dmkl.stack import KernelStack, open_stack, rowsource
 from dmkl.stack.rowsource import ComputedRows, RowSource, row_source
 from dmkl.store import KernelStore
@@ -50,10 +53,11 @@ def solve(case: dict[str, Any], tol: float, **options: Any) -> dmkl.Fit:
 # --- optima and certificates
 
 
+@pytest.mark.parametrize("method", ["", "obscure"])
 @pytest.mark.parametrize(("tol", "epochs"), [(1e-3, 120), (1e-6, 300), (1e-9, 600)])
 @gold
-def test_gold_optima_are_met_and_certified(case: dict[str, Any], tol: float, epochs: int) -> None:
-    fit = solve(case, tol)
+def test_gold_optima_are_met_and_certified(case: dict[str, Any], tol: float, epochs: int, method: str) -> None:
+    fit = solve(case, tol, method=method)
     optimum, rounding = case["value"], ROUNDING * case["value"]
     spent = fit.state.own["seen"][:, 0].sum() / len(ARRAYS[case["y"]])
     print(f"certified {tol:g} after {spent:.0f} epochs, {fit.svm_calls} of them ends of SVMs")
@@ -93,7 +97,7 @@ def test_the_papers_stages_get_near_and_stay_certified(
 
 @gold
 def test_the_radius_holds_the_optimum(case: dict[str, Any]) -> None:
-    cut = solve(case, 1e-9, max_rounds=1)
+    cut = solve(case, 1e-9, method="obscure", max_rounds=1)
     optimum = solve(case, 1e-6)
     forms = np.einsum("ir,aij,jr->a", optimum.coef_matrix, kernels(case), optimum.coef_matrix)
     assert cut.state.own["constants"][0] >= PNorm(case["p"]).primal(optimum.weights * np.sqrt(forms)) * (1 - 1e-3)
@@ -382,7 +386,8 @@ def test_throughput_is_told_stage_by_stage(store: KernelStore) -> None:
     def listen(event: Any) -> None:
         said.extend([event.text] if isinstance(event, Note) else [])
 
-    fit = dmkl.solve(open_stack(store.path), store.labels, dmkl.Obscure(p=1.3, C=1.0), tol=1e-6, observer=listen)
+    problem = dmkl.Obscure(p=1.3, C=1.0)
+    fit = dmkl.solve(open_stack(store.path), store.labels, problem, tol=1e-6, method="obscure", observer=listen)
     assert [text.split()[0] for text in said] == ["online", "stochastic", "exact:"]
     assert "samples a second" in said[0]
     assert (fit.state.own["seen"] > 0).all()

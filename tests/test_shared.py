@@ -16,10 +16,10 @@ from scipy.optimize import linprog
 import dmkl
 from dmkl.errors import ConfigError, ResourceError
 from dmkl.solvers import working_sets
-from dmkl.solvers.cuts import Cuts
-from dmkl.solvers.sampling import Known, Walk, estimate, smoothed
-from dmkl.solvers.shared_classes import Question, solve_class
-from dmkl.solvers.simplex_qp import simplex_qp
+from dmkl.solvers.shared.classes import Question, solve_class
+from dmkl.solvers.shared.cuts import Cuts
+from dmkl.solvers.shared.sampling import Known, Walk, estimate, smoothed
+from dmkl.solvers.shared.simplex_qp import simplex_qp
 from dmkl.stack import KernelStack, open_stack
 from dmkl.store import KernelStore
 
@@ -149,7 +149,7 @@ def test_blocks_are_gathered_in_batches_that_fit(
     stack = open_stack(store.path, backend="disk", workers=1)
     free = dmkl.solve(stack, store.labels, dmkl.SharedMKL(C=10.0))
     room = 1.2 * store.s * 4 * free.state.working.sum(axis=0).max() ** 2  # one class, and not two
-    monkeypatch.setattr("dmkl.solvers.shared_sum.block_room", lambda problem: int(room))
+    monkeypatch.setattr("dmkl.solvers.shared.sum.block_room", lambda problem: int(room))
     batched = dmkl.solve(stack, store.labels, dmkl.SharedMKL(C=10.0))
     assert batched.passes > free.passes
     assert np.array_equal(batched.coef, free.coef)

@@ -16,10 +16,10 @@ import dmkl
 from dmkl.errors import ConfigError, DataError
 from dmkl.losses import LOSSES
 from dmkl.memory import Budget
-from dmkl.solvers import newton, operators, rounds, spicy, working_sets
-from dmkl.solvers.operators import Held, Streamed
-from dmkl.solvers.points import Penalty
-from dmkl.solvers.proximal import minimise
+from dmkl.solvers import rounds, spicy, working_sets
+from dmkl.solvers.proximal import minimise, newton, operators
+from dmkl.solvers.proximal.operators import Held, Streamed
+from dmkl.solvers.proximal.points import Penalty
 from dmkl.stack import KernelStack, open_stack
 from dmkl.store import KernelStore
 

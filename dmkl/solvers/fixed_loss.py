@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmkl.losses import Loss
-from dmkl.solvers.operators import Held, Streamed
-from dmkl.solvers.points import Penalty, Start
 from dmkl.solvers.problem import Problem
 from dmkl.solvers.proximal import minimise
+from dmkl.solvers.proximal.operators import Held, Streamed
+from dmkl.solvers.proximal.points import Penalty, Start
 from dmkl.solvers.rounds import Answer, Certified, Question, Samples
 from dmkl.solvers.state import Float64, State
 from dmkl.solvers.targets import first_samples

@@ -4,7 +4,7 @@
 
 What is sparse here is kernels: a compact problem holds the few that matter, of thousands, and every pass looks at all
 of them. Samples leave it only where the loss has rho = 0 for what is fitted well (hinge, epsilon). A compact problem is
-solved by proximal minimisation (`proximal.py`), from a block where that fits in memory, else through passes.
+solved by proximal minimisation (`proximal/`), from a block where that fits in memory, else through passes.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from dmkl.data import Labels
 from dmkl.errors import ConfigError
 from dmkl.losses import LOSSES, Loss
 from dmkl.solvers.blocks import own_layers
-from dmkl.solvers.operators import Held, Streamed
-from dmkl.solvers.points import Penalty, Start
 from dmkl.solvers.problem import MINOR, Formulation, Problem, Solver
 from dmkl.solvers.proximal import minimise
+from dmkl.solvers.proximal.operators import Held, Streamed
+from dmkl.solvers.proximal.points import Penalty, Start
 from dmkl.solvers.rounds import Answer, Certified, Question, Rounds, Samples
 from dmkl.solvers.state import Float64, State
 from dmkl.solvers.targets import first_samples, loss_targets, loss_task

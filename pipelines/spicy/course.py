@@ -14,9 +14,9 @@ import numpy as np
 import dmkl
 from dmkl.losses import LOSSES as KNOWN
 from dmkl.runtime.base import run_task
-from dmkl.solvers.operators import Held
-from dmkl.solvers.points import Penalty
 from dmkl.solvers.proximal import minimise
+from dmkl.solvers.proximal.operators import Held
+from dmkl.solvers.proximal.points import Penalty
 from pipelines.peers import Case, ionosphere
 from pipelines.shared_weights.results import Row, progress, table
 from pipelines.spicy.drawing import Line, Panel

@@ -24,9 +24,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmkl.losses import Loss, Slack, Smooth, balanced
-from dmkl.solvers.newton import System
-from dmkl.solvers.operators import Kernels
-from dmkl.solvers.points import Found, Penalty, Start, better
+from dmkl.solvers.proximal.newton import System
+from dmkl.solvers.proximal.operators import Kernels
+from dmkl.solvers.proximal.points import Found, Penalty, Start, better
 from dmkl.solvers.state import Float64
 
 OUTER_STEPS = 60

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from dmkl.events import Progress
-from dmkl.solvers.obscure_loss import RowLoss
-from dmkl.solvers.obscure_norm import PNorm
-from dmkl.solvers.obscure_walk import COUNT, NUMBERS, PULL, SCALE, TIME, WEIGHT, walk
+from dmkl.solvers.obscure.loss import RowLoss
+from dmkl.solvers.obscure.norm import PNorm
+from dmkl.solvers.obscure.walk import COUNT, NUMBERS, PULL, SCALE, TIME, WEIGHT, walk
 from dmkl.solvers.problem import Problem
 from dmkl.solvers.state import Float64
 from dmkl.stack.rowsource import RowSource, Samples

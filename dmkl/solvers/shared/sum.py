@@ -9,10 +9,10 @@ import numpy as np
 
 from dmkl.registry import Registry
 from dmkl.solvers.blocks import Blocks, block_room
-from dmkl.solvers.cuts import Cuts
 from dmkl.solvers.fixed_weights import outlined
 from dmkl.solvers.problem import Problem
-from dmkl.solvers.shared_classes import Classes
+from dmkl.solvers.shared.classes import Classes
+from dmkl.solvers.shared.cuts import Cuts
 from dmkl.solvers.state import Float64, State
 from dmkl.solvers.working_sets import first_sets, whole
 

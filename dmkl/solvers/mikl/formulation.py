@@ -7,8 +7,8 @@ Every sample has a coefficient for every kernel. The norm says what is sparse: "
 "21;2" kernels, "12;1" the kernels of each sample, "12;2" the samples of each kernel, "2" nothing. There is no
 intercept: a constant kernel is one. Classes are apart, one against the rest.
 
-A round solves a compact problem over the coefficients that may matter (`mikl_sets.py`), against all samples, by
-forward-backward steps (`mikl_descent.py`) and an exact end (`mikl_newton.py`); one pass then certifies it over all.
+A round solves a compact problem over the coefficients that may matter (`sets.py`), against all samples, by
+forward-backward steps (`descent.py`) and an exact end (`newton.py`); one pass then certifies it over all.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import numpy as np
 from dmkl.data import Labels, make_labels
 from dmkl.errors import ConfigError, did_you_mean
 from dmkl.proxes import GroupNorm
-from dmkl.solvers.mikl_rounds import METHODS, Shape, SparseRounds
+from dmkl.solvers.mikl.rounds import METHODS, Shape, SparseRounds
 from dmkl.solvers.problem import Formulation, Problem, Solver
 from dmkl.solvers.state import Float64
 from dmkl.stack import KernelStack

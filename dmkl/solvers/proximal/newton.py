@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.linalg
 
-from dmkl.solvers.operators import Kernels
+from dmkl.solvers.proximal.operators import Kernels
 from dmkl.solvers.state import Float64
 
 CHOLESKY_UP_TO = 4000

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmkl.jit import jit
-from dmkl.solvers.obscure_norm import weigh
+from dmkl.solvers.obscure.norm import weigh
 
 Float64 = NDArray[np.float64]
 # of `numbers`: t, s_t, the scale, the sum of the scales of how many samples, updates so far

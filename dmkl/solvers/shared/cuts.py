@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dmkl.solvers.simplex_qp import simplex_qp
+from dmkl.solvers.shared.simplex_qp import simplex_qp
 
 Float64 = NDArray[np.float64]
 KEPT = 12  # newest cuts of an owner; older ones stay while they hold the minimum up

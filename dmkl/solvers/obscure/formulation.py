@@ -18,7 +18,7 @@ import numpy as np
 
 from dmkl.errors import ConfigError
 from dmkl.registry import Registry
-from dmkl.solvers.obscure_stages import Plan, Stages
+from dmkl.solvers.obscure.stages import Plan, Stages
 from dmkl.solvers.problem import MINOR, Formulation, Problem, Solver
 from dmkl.solvers.state import Float64
 from dmkl.solvers.uniform import UniformMKL, check_C
@@ -40,8 +40,8 @@ class Obscure(Formulation):
     """One p-norm combination of kernels for all classes: sparser the nearer p is to 1, the sum of kernels at 2.
 
     Either C or lam = 1 / (C n). On two classes the multiclass loss has one column of scores, f_1 - f_0; the hinge loss
-    on more than two is summed over one-against-rest columns. Methods: obscure (all stages), stochastic (the paper's
-    two), online (the first), pegasos (its 1/t rate), exact (the third).
+    on more than two is summed over one-against-rest columns. Methods: exact (stage 3), obscure (all stages), stochastic
+    (the paper's two), online (the first), pegasos (its 1/t rate).
     """
 
     p: float = 1.5
@@ -77,7 +77,7 @@ class Obscure(Formulation):
 
     def solver(self, problem: Problem) -> Solver:
         problem.stack.require_semidefinite("Obscure")
-        plan = METHODS[problem.method or "obscure"]
+        plan = METHODS[problem.method or "exact"]
         multiclass = self.loss == "multiclass"
         if multiclass and problem.m > 1 and not ((problem.Y > 0).sum(axis=1) == 1).all():
             raise ConfigError("the multiclass loss needs one class a sample", 'use loss = "hinge" for several labels')

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from dmkl.solvers.obscure_block import Samples
-from dmkl.solvers.obscure_loss import RowLoss, scaled_dual
-from dmkl.solvers.obscure_norm import PNorm
+from dmkl.solvers.obscure.block import Samples
+from dmkl.solvers.obscure.loss import RowLoss, scaled_dual
+from dmkl.solvers.obscure.norm import PNorm
 from dmkl.solvers.state import Float64
 from dmkl.stack import KernelStack
 from dmkl.stack.rowsource import RowSource

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from dmkl.solvers.obscure_rows import onto_sets
+from dmkl.solvers.obscure.rows import onto_sets
 from dmkl.solvers.state import Float64
 
 Samples = NDArray[np.int64]

@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 from dmkl.events import Note
 from dmkl.runtime.base import one_blas_thread
 from dmkl.solvers.columns import no_columns, with_columns
-from dmkl.solvers.obscure_block import Block, Samples, open_block
-from dmkl.solvers.obscure_exact import solve_exact
-from dmkl.solvers.obscure_judge import Judged, judge, scaled, scores_of
-from dmkl.solvers.obscure_learn import (
+from dmkl.solvers.obscure.block import Block, Samples, open_block
+from dmkl.solvers.obscure.exact import solve_exact
+from dmkl.solvers.obscure.judge import Judged, judge, scaled, scores_of
+from dmkl.solvers.obscure.learn import (
     EXACT,
     ONLINE,
     PROXIMAL,
@@ -25,9 +25,9 @@ from dmkl.solvers.obscure_learn import (
     point_arrays,
     point_of,
 )
-from dmkl.solvers.obscure_loss import RowLoss
-from dmkl.solvers.obscure_norm import PNorm
-from dmkl.solvers.obscure_walk import COUNT
+from dmkl.solvers.obscure.loss import RowLoss
+from dmkl.solvers.obscure.norm import PNorm
+from dmkl.solvers.obscure.walk import COUNT
 from dmkl.solvers.problem import Problem
 from dmkl.solvers.state import Float64, State
 from dmkl.solvers.working_sets import whole

@@ -12,10 +12,10 @@ from scipy.sparse import csc_array, hstack
 
 from dmkl.proxes import GroupNorm, groups_of
 from dmkl.solvers.blocks import block_room
-from dmkl.solvers.mikl_descent import Point, descend, first_step, lower_bound, start_at
-from dmkl.solvers.mikl_newton import polish
-from dmkl.solvers.mikl_rows import Grams, Held, Rows, Streamed
-from dmkl.solvers.mikl_sets import entering, screened
+from dmkl.solvers.mikl.descent import Point, descend, first_step, lower_bound, start_at
+from dmkl.solvers.mikl.newton import polish
+from dmkl.solvers.mikl.rows import Grams, Held, Rows, Streamed
+from dmkl.solvers.mikl.sets import entering, screened
 from dmkl.solvers.problem import Problem
 from dmkl.solvers.state import Float64, State
 

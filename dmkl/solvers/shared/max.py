@@ -17,12 +17,12 @@ from numpy.typing import NDArray
 from dmkl.registry import Registry
 from dmkl.solvers.blocks import Blocks, block_room
 from dmkl.solvers.columns import column
-from dmkl.solvers.cuts import Cuts
 from dmkl.solvers.fixed_weights import ROUGH
 from dmkl.solvers.problem import Problem
-from dmkl.solvers.sampling import Known, Walk, estimate, smoothed
-from dmkl.solvers.shared_classes import Answer, Classes
-from dmkl.solvers.shared_sum import (
+from dmkl.solvers.shared.classes import Answer, Classes
+from dmkl.solvers.shared.cuts import Cuts
+from dmkl.solvers.shared.sampling import Known, Walk, estimate, smoothed
+from dmkl.solvers.shared.sum import (
     ENOUGH,
     FIRST,
     HALF,

@@ -17,8 +17,8 @@ import numpy as np
 
 from dmkl.errors import ConfigError
 from dmkl.solvers.problem import MINOR, Problem, Solver
-from dmkl.solvers.shared_max import SharedMax
-from dmkl.solvers.shared_sum import SharedSum
+from dmkl.solvers.shared.max import SharedMax
+from dmkl.solvers.shared.sum import SharedSum
 from dmkl.solvers.uniform import BoundedByC, check_C
 
 

@@ -18,8 +18,8 @@ import scipy.linalg
 from numpy.typing import NDArray
 
 from dmkl.proxes import GroupNorm, Jacobian
-from dmkl.solvers.mikl_descent import Point, loss_of, slack
-from dmkl.solvers.mikl_rows import Rows, weighed
+from dmkl.solvers.mikl.descent import Point, loss_of, slack
+from dmkl.solvers.mikl.rows import Rows, weighed
 from dmkl.solvers.state import Float64
 
 FIRST_SIGMA, LARGEST_SIGMA = 100.0, 1e8  # in units of the step of forward-backward

@@ -1,7 +1,7 @@
 """Stage 3, ours: the whole problem on a working set, to any gap, by dual coordinate ascent inside a bundle of mixtures.
 
-A step solves the SVM of the kernel sum_a u_a K_a by coordinate ascent on the rows (`obscure_rows.py`), adds its B to
-those found before, and takes the best mixture of all of them (`obscure_hull.py`): its kernel weights are the next u,
+A step solves the SVM of the kernel sum_a u_a K_a by coordinate ascent on the rows (`rows.py`), adds its B to
+those found before, and takes the best mixture of all of them (`hull.py`): its kernel weights are the next u,
 its value is a lower bound of the whole problem. Any p takes some 3 to 13 steps: the gap falls by about ten in each.
 """
 
@@ -12,11 +12,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from dmkl.solvers.obscure_block import Block
-from dmkl.solvers.obscure_hull import NEGLIGIBLE, Mixture, best_mixture
-from dmkl.solvers.obscure_loss import RowLoss
-from dmkl.solvers.obscure_norm import PNorm
-from dmkl.solvers.obscure_rows import ascend
+from dmkl.solvers.obscure.block import Block
+from dmkl.solvers.obscure.hull import NEGLIGIBLE, Mixture, best_mixture
+from dmkl.solvers.obscure.loss import RowLoss
+from dmkl.solvers.obscure.norm import PNorm
+from dmkl.solvers.obscure.rows import ascend
 from dmkl.solvers.state import Float64
 
 STEPS = 60  # SVMs in one call at most

@@ -1,0 +1,5 @@
+"""SharedMKL: one combination of kernels for all classes."""
+
+from dmkl.solvers.shared.formulation import SharedMKL
+
+__all__ = ["SharedMKL"]
