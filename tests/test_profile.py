@@ -21,6 +21,7 @@ from dmkl.runtime import open_runtime, read_profile
 from dmkl.runtime.batch import coordinator_script
 from dmkl.runtime.jobs import dask_jobqueue, job_name, job_script
 from dmkl.runtime.keys import make_keys, security
+from dmkl.runtime.links import Loneliness
 from dmkl.runtime.profile import Profile, is_loopback, require_private, seconds_of, slurm_time
 
 SHIPPED = Path(__file__).parents[1] / "cluster/slurm.toml"
@@ -84,6 +85,24 @@ def test_a_profile_that_is_not_there_is_named(folder: Path) -> None:
         read_profile("slurm:slrm")
     with pytest.raises(ConfigError, match=r"no cluster profile none\.toml"):
         read_profile("slurm:none.toml")
+
+
+def test_patience_starts_again_when_a_queued_job_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [0.0]
+    monkeypatch.setattr("dmkl.runtime.links.time.monotonic", lambda: clock[0])
+    lonely = Loneliness()
+    for now, workers, patience, borne in [
+        (0, 0, 100, True),
+        (99, 0, 100, True),
+        (99, 0, 10, True),  # runs now
+        (108, 0, 10, True),
+        (108.5, 1, 10, True),
+        (117, 0, 10, True),  # lost again
+        (126, 0, 10, True),
+        (128, 0, 10, False),
+    ]:
+        clock[0] = now
+        assert lonely.borne(workers, patience) == borne, now
 
 
 def test_times() -> None:

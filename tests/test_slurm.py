@@ -339,6 +339,17 @@ def test_jobs_that_cannot_start_end_the_run(folder: Path) -> None:
     assert not jobs()
 
 
+def test_time_in_the_queue_is_no_time_to_start(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dmkl.runtime.slurm.STARTING", 6.0)
+    monkeypatch.chdir(folder)
+    settings = {"jobs": 1, "job_extra_directives": ["--begin=now+12seconds"]}
+    started = time.monotonic()
+    with open_runtime("slurm", settings=settings, folder=tmp_path) as runtime:
+        assert list(runtime.map(abs, [(-1,)])) == [1]
+    assert time.monotonic() - started > 10
+    until(lambda: not jobs(), 30)
+
+
 def test_a_queue_that_does_not_move_is_not_waited_for_for_ever(folder: Path) -> None:
     settings = ("-s", 'cluster.job_extra_directives=["--begin=now+1hour"]', "-s", 'cluster.wait="3 s"')
     said = dmkl(folder, "train", "config.toml", "-o", "wait", "--cluster", "slurm", *settings, code=7)

@@ -22,7 +22,7 @@ from distributed.comm.core import CommClosedError
 
 from dmkl.errors import ClusterError
 from dmkl.runtime.base import run_task
-from dmkl.runtime.links import Given, Link, Refused
+from dmkl.runtime.links import Given, Link, Loneliness, Refused
 
 IN_FLIGHT = 4  # tasks per worker thread that may be running or waiting for their turn
 POLL = 5.0  # seconds without a result before looking at the cluster
@@ -134,7 +134,7 @@ class Cluster:
                 return value
 
     def _wait(self, future: Future) -> Any:
-        lonely_since = None
+        lonely = Loneliness()
         while True:
             if time.monotonic() - self._looked > LOOK:
                 self._look()
@@ -143,11 +143,7 @@ class Cluster:
             except TimeoutError:
                 if future.done():  # the task itself ran into a timeout
                     raise
-            if self._look():
-                lonely_since = None
-                continue
-            lonely_since = lonely_since or time.monotonic()
-            if time.monotonic() - lonely_since > self._link.patience:
+            if not lonely.borne(self._look(), self._link.patience):
                 raise ClusterError(
                     f"the cluster has had no worker for {self._link.patience:.0f} s",
                     "start workers and run the same command again; it goes on where it was",

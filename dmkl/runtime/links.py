@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import time
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -148,6 +149,20 @@ class LocalWorkers:
                 with contextlib.suppress(Exception):
                     supervisor.process.process.kill()
         self._client = self._cluster = None
+
+
+class Loneliness:
+    """How long there has been no worker; from the start again when it changes how long that is borne, as it does when a
+    job that was queued for hours starts to run."""
+
+    def __init__(self) -> None:
+        self._since, self._patience = 0.0, -1.0
+
+    def borne(self, workers: int, patience: float) -> bool:
+        now = time.monotonic()
+        if workers or patience != self._patience:
+            self._since, self._patience = now, -1.0 if workers else patience
+        return now - self._since <= patience
 
 
 def connected(target: Any, hint: str, *, security: Any = None) -> Client:

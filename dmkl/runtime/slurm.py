@@ -26,6 +26,7 @@ from dmkl.runtime.keys import security
 from dmkl.runtime.links import (
     CALL_SECONDS,
     CLOSE_SECONDS,
+    Loneliness,
     Note,
     Refused,
     check_workers,
@@ -116,9 +117,9 @@ class SlurmJobs:
             self._cluster.scale(self._profile.jobs)
 
     def _await_first(self) -> None:
-        since = time.monotonic()
+        lonely = Loneliness()
         while not self._watch(list(self._cluster.scheduler_info["workers"].values())):
-            if time.monotonic() - since > self.patience:
+            if not lonely.borne(0, self.patience):
                 raise ClusterError(
                     f"no worker came up in {self.patience:.0f} s",
                     f"the jobs' logs are in {self.logs}; see also squeue --me",
