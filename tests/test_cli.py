@@ -18,6 +18,7 @@ import pytest
 from conftest import flip_a_bit, three_classes
 
 from dmkl.cli.main import main
+from dmkl.experiment import RunDirectory
 from dmkl.model import load_model
 from dmkl.store import KernelStore
 
@@ -407,3 +408,11 @@ def test_a_deadline_saves_the_best_model_and_can_be_gone_on_from(
     assert run(*command, "--max-time", "1e-9 s") == 3
     assert run(*command, "--max-time", "1 h") == 0
     assert max(load_model(folder / "run/model.zarr.zip").about["gap"]) <= 1e-6
+
+
+def test_a_run_that_somebody_works_on_is_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "run"
+    with RunDirectory(folder).alone():
+        assert main(["train", "--example", "diabetes", "-o", str(folder)]) == 8
+        assert f"another process works on {folder}" in capsys.readouterr().err
+    assert not folder.exists()  # nothing was there, nothing is left

@@ -49,18 +49,18 @@ def train(
     console = Console(as_json=as_json, verbosity=options.verbosity(verbose, quiet))
     given = read_source(source, example, options.overrides(settings, **named))
     out = Path(output or Path("runs", given.name))
-    run, folder = given.config.run, RunDirectory(out).cluster
+    directory, run = RunDirectory(out), given.config.run
     if dry_run:
-        console.text(_script(given.config, folder))
+        console.text(_script(given.config, directory.cluster))
         return
-    RunDirectory(out).check(given.config)  # before a cluster is started
+    directory.check(given.config)  # before a cluster is started
     where: dict[str, Any] = {
         "workers": run.workers,
         "settings": given.config.cluster,
-        "folder": folder,
+        "folder": directory.cluster,
         "note": console.note,
     }
-    with console.progress(), terminable(), open_runtime(run.cluster, **where) as runtime:
+    with directory.alone(), console.progress(), terminable(), open_runtime(run.cluster, **where) as runtime:
         trained = train_run(
             given.config,
             out,

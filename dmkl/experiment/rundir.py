@@ -8,12 +8,16 @@ cluster/          jobs of the run: scripts, logs, the queue as it was last seen
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import fcntl
 import json
 import math
+import os
 import platform
 import sys
 import time
+from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -51,6 +55,32 @@ class RunDirectory:
         self.cluster = path / "cluster"
         self.events = path / "events.jsonl"
         self._config = path / "config.json"
+        self._lock = path / ".lock"
+
+    @contextlib.contextmanager
+    def alone(self) -> Iterator[None]:
+        """Hold the folder against other processes, from before workers are started: a second coordinator would take a
+        first one's for left over."""
+        made = [folder for folder in (self.path, *self.path.parents) if not folder.exists()]
+        make_folder(self.path)
+        with writing(self._lock):
+            file = self._lock.open("a")
+        with file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if not os.fstat(file.fileno()).st_nlink:  # somebody has just finished, and somebody else may begin
+                    raise BlockingIOError
+            except BlockingIOError:
+                raise OutputError(
+                    f"another process works on {self.path}", "wait for it, or choose another -o"
+                ) from None
+            try:
+                yield
+            finally:
+                self._lock.unlink()
+                for folder in made:  # refused before anything was there
+                    if not any(folder.iterdir()):
+                        folder.rmdir()
 
     def claim(self, config: Config) -> bool:
         """Take the folder; True when an unfinished run of the same configuration goes on."""
@@ -62,7 +92,7 @@ class RunDirectory:
 
     def check(self, config: Config) -> bool:
         """What `claim` would answer, touching nothing."""
-        if not self.path.exists() or (self.path.is_dir() and all(path == self.cluster for path in self.path.iterdir())):
+        if not self.path.exists() or (self.path.is_dir() and set(self.path.iterdir()) <= {self.cluster, self._lock}):
             return False
         if not self._config.is_file():
             raise OutputError(f"{self.path} exists and is not a dmkl run", "choose another -o")
