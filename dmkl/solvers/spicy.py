@@ -15,17 +15,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dmkl.data import Labels
 from dmkl.errors import ConfigError
-from dmkl.losses import LOSSES, Loss
+from dmkl.losses import Loss
 from dmkl.solvers.blocks import own_layers
-from dmkl.solvers.problem import MINOR, Formulation, Problem, Solver
+from dmkl.solvers.problem import MINOR, Problem, Solver
 from dmkl.solvers.proximal import minimise
 from dmkl.solvers.proximal.operators import Held, Streamed
 from dmkl.solvers.proximal.points import Penalty, Start
 from dmkl.solvers.rounds import Answer, Certified, Question, Rounds, Samples
 from dmkl.solvers.state import Float64, State
-from dmkl.solvers.targets import first_samples, loss_targets, loss_task
+from dmkl.solvers.targets import WithLoss, first_samples
 from dmkl.solvers.uniform import UniformMKL
 
 HALF = 0.5  # what a compact problem may take of the tolerance, so that what is outside has some left
@@ -36,7 +35,7 @@ FEWEST, AS_MANY = 48, 2  # those nearest to it: so many, or so many times those 
 
 
 @dataclass(frozen=True)
-class SpicyMKL(Formulation):
+class SpicyMKL(WithLoss):
     """Few of many kernels, for classification (hinge, logistic, squared) or regression (squared, epsilon)."""
 
     C: float = 1.0
@@ -50,15 +49,6 @@ class SpicyMKL(Formulation):
         if not (np.isfinite(self.C) and (self.C > 0 or (self.C == 0 and self.ridge > 0))):
             raise ConfigError(f"C should be positive and finite (or 0 with a ridge), not {self.C}")
         self.own_loss()
-
-    def own_loss(self) -> Loss:
-        return LOSSES[self.loss](self.epsilon)
-
-    def task_of(self, y: Any) -> str:
-        return loss_task(y, self.own_loss())
-
-    def targets(self, labels: Labels) -> Float64:
-        return loss_targets(labels, self.own_loss())
 
     def stretch(self, start: Any) -> float:
         return 1.0  # rho is a slope of the loss, whatever C is

@@ -8,24 +8,32 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmkl.data import Labels
-from dmkl.losses import Loss
-from dmkl.solvers.problem import Problem
+from dmkl.losses import LOSSES, Loss
+from dmkl.solvers.problem import Formulation, Problem
 from dmkl.solvers.state import Float64
 from dmkl.solvers.working_sets import first_sets, whole
 
 
-def loss_targets(labels: Labels, loss: Loss) -> Float64:
-    """(n, m): the targets of a regression, or -1/+1 for one class against the rest."""
-    if labels.task != "regression" or not loss.regression:
-        return labels.signs()
-    return np.asarray(labels.values[:, None], dtype=np.float64)
+class WithLoss(Formulation):
+    """A formulation that names its loss."""
 
+    loss: str
+    epsilon: float
 
-def loss_task(y: Any, loss: Loss) -> str:
-    """Numbers of more than two values are targets for a loss that takes them, also when they are whole."""
-    values = np.asarray(y)
-    numbers = values.ndim == 1 and values.dtype.kind in "iuf" and len(np.unique(values)) > 2
-    return "regression" if loss.regression and numbers else "auto"
+    def own_loss(self) -> Loss:
+        return LOSSES[self.loss](self.epsilon)
+
+    def task_of(self, y: Any) -> str:
+        """Numbers of more than two values are targets for a loss that takes them, also when they are whole."""
+        values = np.asarray(y)
+        numbers = values.ndim == 1 and values.dtype.kind in "iuf" and len(np.unique(values)) > 2
+        return "regression" if self.own_loss().regression and numbers else "auto"
+
+    def targets(self, labels: Labels) -> Float64:
+        """(n, m): the targets of a regression, or -1/+1 for one class against the rest."""
+        if labels.task != "regression" or not self.own_loss().regression:
+            return labels.signs()
+        return np.asarray(labels.values[:, None], dtype=np.float64)
 
 
 def first_samples(problem: Problem, loss: Loss) -> NDArray[np.bool_]:

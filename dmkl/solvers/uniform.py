@@ -12,15 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from dmkl.data import Labels
 from dmkl.errors import ConfigError
-from dmkl.losses import LOSSES, Loss
 from dmkl.solvers.fixed_loss import FixedLoss
 from dmkl.solvers.fixed_weights import FixedWeights
 from dmkl.solvers.problem import MINOR, Formulation, Problem, Solver
 from dmkl.solvers.rounds import Rounds
 from dmkl.solvers.state import Float64
-from dmkl.solvers.targets import loss_targets, loss_task
+from dmkl.solvers.targets import WithLoss
 
 
 class BoundedByC(Formulation):
@@ -36,7 +34,7 @@ class BoundedByC(Formulation):
 
 
 @dataclass(frozen=True)
-class UniformMKL(BoundedByC):
+class UniformMKL(WithLoss, BoundedByC):
     """The average kernel with a loss; C is the loss's share, `intercept` adds a free bias."""
 
     C: float = 1.0
@@ -49,15 +47,6 @@ class UniformMKL(BoundedByC):
         if not (self.intercept or self.loss == "hinge"):
             raise ConfigError("only the hinge loss can do without an intercept")
         self.own_loss()
-
-    def own_loss(self) -> Loss:
-        return LOSSES[self.loss](self.epsilon)
-
-    def task_of(self, y: Any) -> str:
-        return loss_task(y, self.own_loss())
-
-    def targets(self, labels: Labels) -> Float64:
-        return loss_targets(labels, self.own_loss())
 
     def baseline(self, weights: Float64) -> UniformMKL:
         return self
