@@ -15,8 +15,8 @@ from sklearn.svm import SVR
 import dmkl
 from dmkl.errors import ConfigError, DataError
 from dmkl.losses import LOSSES
-from dmkl.memory import Budget
-from dmkl.solvers import rounds, spicy, working_sets
+from dmkl.memory import Budget, resident
+from dmkl.solvers import blocks, rounds, spicy, working_sets
 from dmkl.solvers.proximal import minimise, newton, operators
 from dmkl.solvers.proximal.operators import Held, Streamed
 from dmkl.solvers.proximal.points import Penalty
@@ -247,3 +247,16 @@ def test_wrong_constants_are_refused() -> None:
         dmkl.UniformMKL(loss="squared", intercept=False)
     with pytest.raises(DataError, match="no classes to tell apart"):
         dmkl.solve(KernelStack.from_array(np.eye(3)[None]), [0.1, 0.2, 0.4], dmkl.SpicyMKL(loss="hinge"))
+
+
+def test_copies_of_some_kernels_count_as_memory() -> None:
+    """Classes are taken in batches whose blocks fit, also where the stack is an array: a block of some is a copy."""
+    rng = np.random.default_rng(0)
+    y = np.arange(400) % 20
+    points = rng.normal(size=(60, 400)) + rng.normal(size=(60, 20))[:, y]
+    K = np.exp(-((points[:, :, None] - points[:, None, :]) ** 2))
+    needed = 20 * 40 * 8 * 400**2  # all classes' first blocks together
+    stack = KernelStack.from_array(K, memory=resident() + blocks.PROCESS_BYTES + needed // 2)
+    fit = dmkl.solve(stack, y, dmkl.SpicyMKL(C=2.0), tol=0.05)
+    assert fit.converged
+    assert fit.state.active.sum(axis=1).max() < 60

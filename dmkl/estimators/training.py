@@ -16,8 +16,10 @@ from dmkl.config import KernelConfig, RunConfig
 from dmkl.data import Dataset, View
 from dmkl.errors import ResourceError
 from dmkl.kernels import Bank, plan_bank
+from dmkl.kernels.centring import row_means, tile_sums
 from dmkl.memory import Budget
 from dmkl.runtime import Runtime
+from dmkl.runtime.base import itself
 from dmkl.stack import KernelStack
 from dmkl.stack.shards import HeldShard
 from dmkl.store import projected_bytes
@@ -54,7 +56,7 @@ class TrainingSet:
         self._require_room(runtime)
         rows = range(self.grid.blocks)
         if runtime.remote:
-            samples = runtime.hold(_itself, self)
+            samples = runtime.hold(itself, self)
             shards = [runtime.hold(compute_shard, samples, i) for i in rows]
         else:
             shards = list(runtime.map(compute_shard, ((self, i) for i in rows)))
@@ -124,21 +126,5 @@ def _row_means(bank: Bank, data: Dataset, grid: Grid, runtime: Runtime) -> Float
     """Row means of the centred kernels, zero for the others."""
     if not bank.centred:
         return np.broadcast_to(0.0, (len(bank), grid.n))
-    sums = np.zeros((len(bank), grid.n))
     tasks = ((bank, HeldPair(data, grid, i, j)) for i, j in grid.pairs())
-    for (i, j), tile_sums in zip(grid.pairs(), runtime.map(_sum_tile, tasks), strict=True):
-        for a, (by_row, by_column) in tile_sums.items():
-            sums[a, grid.span(i)] += by_row
-            if i != j:
-                sums[a, grid.span(j)] += by_column
-    return sums / grid.n
-
-
-def _sum_tile(bank: Bank, pair: HeldPair) -> dict[int, tuple[Float64, Float64]]:
-    """Row and column sums of a tile of the centred kernels."""
-    exact = ((a, np.asarray(values, dtype=np.float64)) for a, values in bank.values(pair, bank.centred))
-    return {a: (values.sum(axis=1), values.sum(axis=0)) for a, values in exact}
-
-
-def _itself(value: Any) -> Any:
-    return value
+    return row_means(len(bank), grid, zip(grid.pairs(), runtime.map(tile_sums, tasks), strict=True))

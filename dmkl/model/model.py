@@ -188,7 +188,8 @@ def make_model(source: Source, fit: Fit, kernels: list[int] | None = None) -> Mo
     else:
         constant = ((row_means @ coef).T - np.outer(totals, grand_means)) * weights * scales
     support = np.flatnonzero(coef.any(axis=1)) if not shift.any() else np.arange(n)
-    views = {name: entry for name, entry in source.views.entries.items() if _used(bank, name)}
+    used = {kernel.view for kernel in bank.kernels}
+    views = {name: entry for name, entry in source.views.entries.items() if name in used}
     return Model(
         bank=bank,
         views={
@@ -207,10 +208,6 @@ def make_model(source: Source, fit: Fit, kernels: list[int] | None = None) -> Mo
         about=_about(fit, {name: entry["shape"][1] for name, entry in views.items()}),
         per_kernel=fit.per_kernel,
     )
-
-
-def _used(bank: Bank, view: str) -> bool:
-    return any(kernel.view == view for kernel in bank.kernels)
 
 
 def _about(fit: Fit, widths: Mapping[str, int]) -> dict[str, Any]:

@@ -58,3 +58,8 @@ def run_task(function: Callable[..., Any], *arguments: Any) -> Any:
     """A task as every runtime runs it: with one BLAS thread, so that its bits do not depend on the machine."""
     with one_blas_thread():
         return function(*arguments)
+
+
+def itself(value: Any) -> Any:
+    """For `hold`: a value that is sent once and taken by many tasks."""
+    return value

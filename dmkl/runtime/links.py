@@ -57,11 +57,22 @@ class Link(Protocol):
         """Let go of everything that `connect` made. Never raises, never hangs."""
 
 
-class Given:
+class Counted:
+    """A link to as many workers as the scheduler knows."""
+
+    patience = 120.0
+
+    def size(self, client: Client) -> tuple[int, int]:
+        return total(workers_of(client))
+
+    def look(self, client: Client) -> int:
+        return len(workers_of(client))
+
+
+class Given(Counted):
     """A client somebody else opened, and will close."""
 
     renewable = False
-    patience = 120.0
 
     def __init__(self, client: Client) -> None:
         self.note: Note = silent
@@ -70,21 +81,14 @@ class Given:
     def connect(self) -> Client:
         return self._client
 
-    def size(self, client: Client) -> tuple[int, int]:
-        return total(workers_of(client))
-
-    def look(self, client: Client) -> int:
-        return len(workers_of(client))
-
     def close(self) -> None:
         pass
 
 
-class Remote:
+class Remote(Counted):
     """A scheduler that others run: when it goes, it is looked for until somebody has started it again."""
 
     renewable = True
-    patience = 120.0
 
     def __init__(self, address: str, security: Any = None, note: Note = silent) -> None:
         self.note = note
@@ -97,22 +101,15 @@ class Remote:
         check_workers(self._client)
         return self._client
 
-    def size(self, client: Client) -> tuple[int, int]:
-        return total(workers_of(client))
-
-    def look(self, client: Client) -> int:
-        return len(workers_of(client))
-
     def close(self) -> None:
         close_client(self._client)
         self._client = None
 
 
-class LocalWorkers:
+class LocalWorkers(Counted):
     """Worker processes of this machine, one thread each, in a cluster of our own."""
 
     renewable = True
-    patience = 120.0
 
     def __init__(self, count: int, note: Note = silent) -> None:
         self.note = note
@@ -131,11 +128,8 @@ class LocalWorkers:
         check_workers(self._client)
         return self._client
 
-    def size(self, client: Client) -> tuple[int, int]:
-        return total(workers_of(client))
-
     def look(self, client: Client) -> int:
-        here = len(workers_of(client))
+        here = super().look(client)
         if here < self._count and self._cluster is not None:
             self._cluster.scale(self._count)  # starts those again whose supervisor has died too
         return here

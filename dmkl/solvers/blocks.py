@@ -28,8 +28,9 @@ def block_room(problem: Problem) -> int:
 
 
 def own_layers(problem: Problem, kernels: int) -> int:
-    """How many matrices a block takes memory for: none where it is the stack's own array."""
-    return 0 if whole(problem.n) and problem.stack.in_one_array else kernels
+    """How many matrices a block of so many kernels takes memory for: none where it is the stack's own array."""
+    stack = problem.stack
+    return 0 if whole(problem.n) and kernels == stack.s and stack.in_one_array else kernels
 
 
 def require_room(k: int, samples: int, needed: int, room: int) -> None:

@@ -13,9 +13,7 @@ from numpy.typing import NDArray
 
 from dmkl.losses import Loss
 from dmkl.solvers.problem import Problem
-from dmkl.solvers.proximal import minimise
-from dmkl.solvers.proximal.operators import Held, Streamed
-from dmkl.solvers.proximal.points import Penalty, Start
+from dmkl.solvers.proximal import Held, Penalty, Start, Streamed, minimise
 from dmkl.solvers.rounds import Answer, Certified, Question, Samples
 from dmkl.solvers.state import Float64, State
 from dmkl.solvers.targets import first_samples

@@ -19,9 +19,7 @@ from dmkl.errors import ConfigError
 from dmkl.losses import Loss
 from dmkl.solvers.blocks import own_layers
 from dmkl.solvers.problem import MINOR, Problem, Solver
-from dmkl.solvers.proximal import minimise
-from dmkl.solvers.proximal.operators import Held, Streamed
-from dmkl.solvers.proximal.points import Penalty, Start
+from dmkl.solvers.proximal import Held, Penalty, Start, Streamed, minimise
 from dmkl.solvers.rounds import Answer, Certified, Question, Rounds, Samples
 from dmkl.solvers.state import Float64, State
 from dmkl.solvers.targets import WithLoss, first_samples
@@ -89,7 +87,9 @@ class _Machine:
         return own_layers(problem, int(active.sum()))
 
     def streamed(self, problem: Problem, samples: Samples, kernels: Samples, room: int) -> Streamed:
-        return Streamed(problem.stack, np.eye(problem.stack.s)[kernels], samples, room)
+        each = np.zeros((len(kernels), problem.stack.s))
+        each[np.arange(len(kernels)), kernels] = 1.0
+        return Streamed(problem.stack, each, samples, room)
 
     def gather(self, problem: Problem, state: State, sets: list[Samples], kernels: list[Samples]) -> list[NDArray[Any]]:
         return problem.stack.block(sets, kernels=[A.tolist() for A in kernels])

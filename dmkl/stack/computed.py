@@ -34,7 +34,7 @@ class ComputedShard:
         store = opened(self.path, self.identity)
         bench = _bench(store, self.i, j)
         rows, columns = self.grid.span(self.i), self.grid.span(j)
-        means = _row_means(self.path, self.identity)[a]
+        means = row_means(self.path, self.identity)[a]
         return store.bank.tile(a, bench.base(a), bench.pair, rows, columns, means)
 
 
@@ -68,6 +68,6 @@ def _bench(store: KernelStore, i: int, j: int) -> _Bench:
 
 
 @functools.lru_cache(maxsize=2)
-def _row_means(path: str, identity: str) -> Float64:
+def row_means(path: str, identity: str) -> Float64:
     """What centred kernels subtract: read once a process, for they never change once a store can be opened."""
     return opened(path, identity).row_means()

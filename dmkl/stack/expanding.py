@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from dmkl.memory import Budget
 from dmkl.runtime import Runtime
+from dmkl.runtime.base import itself
 from dmkl.stack import expansions
 from dmkl.tiling import Grid
 
@@ -45,7 +46,7 @@ class Expanding:
         Kernels whose coefficients are all zero are not read.
         """
         kernels = np.flatnonzero(alpha.any(axis=(1, 2))).tolist()
-        shared = self.runtime.hold(_itself, np.ascontiguousarray(alpha, dtype=np.float64))
+        shared = self.runtime.hold(itself, np.ascontiguousarray(alpha, dtype=np.float64))
         scores = np.zeros(alpha.shape[1:])
         for part in self.runtime.map(expansions.expand_shard, ((shard, shared, kernels) for shard in self._shards)):
             scores += part
@@ -55,7 +56,7 @@ class Expanding:
     def correlate(self, beta: Float64, *, kernels: Sequence[int] | None = None) -> Float64:
         """`K_a beta` (kernels, n, m) of every kernel apart, beta (n, m); one pass."""
         kernels = list(range(self.s)) if kernels is None else list(kernels)
-        shared = self.runtime.hold(_itself, np.ascontiguousarray(beta, dtype=np.float64))
+        shared = self.runtime.hold(itself, np.ascontiguousarray(beta, dtype=np.float64))
         result = np.zeros((len(kernels), *beta.shape))
         tasks = ((shard, shared, kernels) for shard in self._shards)
         for i, part in enumerate(self.runtime.map(expansions.correlate_shard, tasks)):
@@ -87,7 +88,3 @@ class Expanding:
             for a, places, columns, values in pieces:
                 result[starts[a] + places.start : starts[a] + places.stop, columns] = values
         return result
-
-
-def _itself(value: Any) -> Any:
-    return value

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from dmkl.errors import SolverError
 from dmkl.kernels.bases import GIVEN
-from dmkl.stack.computed import ComputedShard
+from dmkl.stack.computed import ComputedShard, row_means
 from dmkl.stack.shards import ArrayShard, ChosenShard, HeldShard, Shard, StoreShard
 from dmkl.stack.stack import KernelStack
 from dmkl.store import opened
@@ -111,7 +111,7 @@ class ComputedRows(_Anywhere):
     identity: str
 
     def cross(self, rows: Samples, columns: Samples) -> NDArray[Any]:
-        store, means = opened(self.path, self.identity), _means(self.path, self.identity)
+        store, means = opened(self.path, self.identity), row_means(self.path, self.identity)
         values = np.empty((store.s, len(rows), len(columns)), np.float32)
         pair = _SomePair(_features(self.path, self.identity), rows, columns)
         for a, tile in store.bank.tiles(pair, rows, columns, means):
@@ -193,11 +193,6 @@ def _features(path: str, identity: str) -> dict[str, Any]:
     store = opened(path, identity)
     everything = np.arange(store.n)
     return {view: store.views.take(view, everything, store.grid.tile).values for view in store.views.entries}
-
-
-@functools.lru_cache(maxsize=2)
-def _means(path: str, identity: str) -> NDArray[np.float64]:
-    return opened(path, identity).row_means()
 
 
 def _cut(samples: Samples, size: int) -> list[Samples]:

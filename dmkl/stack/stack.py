@@ -18,6 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from dmkl.errors import SolverError
 from dmkl.memory import Budget
 from dmkl.runtime import Local, Runtime
+from dmkl.runtime.base import itself
 from dmkl.stack import passes
 from dmkl.stack.checks import checked_array, checked_groups, refuse_indefinite, require_definite, require_symmetric
 from dmkl.stack.expanding import Expanding
@@ -149,7 +150,7 @@ class KernelStack(Expanding):
         coef = np.ascontiguousarray(coef, dtype=np.float64)
         weights = np.asarray(weights, dtype=np.float64)
         self._check_shapes(coef, weights)
-        shared = self.runtime.hold(_itself, coef)
+        shared = self.runtime.hold(itself, coef)
         asked = np.broadcast_to(forms, (coef.shape[1], self.s)) if np.any(forms) else None
         tasks = ((shard, shared, weights, asked) for shard in self._shards)
         scores = np.zeros(coef.shape)
@@ -264,7 +265,3 @@ class KernelStack(Expanding):
                 f"{self.s} kernels over {self.n} samples",
                 f"use coefficients (n, m) and weights (m, s) or (s,), n = {self.n}, s = {self.s}",
             )
-
-
-def _itself(value: Any) -> Any:
-    return value

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
 
 from dmkl.data import Dataset
 from dmkl.events import Observer, Progress, ignore
 from dmkl.kernels import Bank
+from dmkl.kernels.centring import Sums, row_means, tile_sums
 from dmkl.runtime import Runtime
 from dmkl.store.store import KernelStore, opened
 from dmkl.tiling import Grid
@@ -84,29 +83,20 @@ def fill_tile(path: str, identity: str, i: int, j: int) -> None:
 
 def _fit_centres(store: KernelStore, runtime: Runtime, observer: Observer) -> None:
     """Row means of the centred kernels: one pass over the (recomputed, unwritten) tiles before the first is written."""
-    centred = store.bank.centred
     if store.centring_done:
         return
-    sums = np.zeros((store.s, store.n))
     pairs = [(i, j) for i, j in store.grid.pairs() if i <= j]  # what is centred is symmetric
-    tasks = ((str(store.path), store.id, i, j, centred) for i, j in pairs)
-    for done, ((i, j), tile_sums) in enumerate(zip(pairs, runtime.map(sum_tile, tasks), strict=True), 1):
-        for a, (by_row, by_column) in tile_sums.items():
-            sums[a, store.grid.span(i)] += by_row
-            if i != j:
-                sums[a, store.grid.span(j)] += by_column
-        observer(Progress("centring", done, len(pairs)))
-    store.write_row_means(sums / store.n)
+    tasks = ((str(store.path), store.id, i, j) for i, j in pairs)
+
+    def parts() -> Iterator[tuple[tuple[int, int], Sums]]:
+        for done, part in enumerate(zip(pairs, runtime.map(sum_tile, tasks), strict=True), 1):
+            yield part
+            observer(Progress("centring", done, len(pairs)))
+
+    store.write_row_means(row_means(store.s, store.grid, parts()))
 
 
-Sums = dict[int, tuple[NDArray[np.float64], NDArray[np.float64]]]
-
-
-def sum_tile(path: str, identity: str, i: int, j: int, kernels: list[int]) -> Sums:
+def sum_tile(path: str, identity: str, i: int, j: int) -> Sums:
     """Row and column sums of tile (i, j)."""
     store = opened(path, identity)
-    sums: Sums = {}
-    for a, values in store.bank.values(StoredPair(store, i, j), kernels):
-        exact = np.asarray(values, dtype=np.float64)
-        sums[a] = exact.sum(axis=1), exact.sum(axis=0)
-    return sums
+    return tile_sums(store.bank, StoredPair(store, i, j))

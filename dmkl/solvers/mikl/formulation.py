@@ -66,9 +66,6 @@ class MIKL(Formulation):
         lams = cls.largest(stack, y, norm) * np.geomspace(1.0, ratio, count)
         return [cls(norm, float(lam)) for lam in lams]
 
-    def task_of(self, y: Any) -> str:
-        return "auto"
-
     def stretch(self, start: Any) -> float:
         return 1.0
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csc_array, hstack
 
 from dmkl.proxes import GroupNorm, groups_of
+from dmkl.runtime.base import itself
 from dmkl.solvers.blocks import block_room
 from dmkl.solvers.mikl.descent import Point, descend, first_step, lower_bound, start_at
 from dmkl.solvers.mikl.newton import polish
@@ -152,7 +153,7 @@ class SparseRounds:
         rows = problem.stack.pick(union)
         if 2 * _bytes(problem, union) <= state.room / 2:  # else float32 rows become float64 piece by piece, every time
             rows = rows.astype(np.float64, copy=False)
-        near = problem.runtime.hold(_itself, rows)
+        near = problem.runtime.hold(itself, rows)
         # the norm of K_y is the same for all labels: classes that have all of the rows have one step
         alike = len(batch) > 1 and all((state.own["sets"][k][union] == IN).all() for k in batch)
         step = next(iter(problem.runtime.map(step_of, [(near, problem.n)]))) if alike else 0.0
@@ -160,7 +161,7 @@ class SparseRounds:
         if len(batch) > 1 and self.shape == Shape(2, 1, 2) and 8 * problem.n * int(union.sum()) <= state.room / 2:
             kernels = np.flatnonzero(union.any(axis=1)).tolist()
             made = problem.runtime.map(gram_of, ((near, place, problem.n) for place in range(len(kernels))))
-            grams = problem.runtime.hold(_itself, dict(zip(kernels, made, strict=True)))
+            grams = problem.runtime.hold(itself, dict(zip(kernels, made, strict=True)))
         yield from problem.runtime.map(solve_held, ((near, union, replace(c, step=step), grams) for c in compacts))
 
     def _compact(self, problem: Problem, state: State, k: int) -> Compact:
@@ -229,7 +230,3 @@ def _with(state: State, found: dict[int, Any]) -> tuple[Any, Float64]:
 
 def _bytes(problem: Problem, members: Mask) -> int:
     return int(members.sum()) * problem.n * problem.stack.dtype.itemsize
-
-
-def _itself(value: Any) -> Any:
-    return value

@@ -133,7 +133,7 @@ class Streamed:
         return None
 
     def part(self, members: NDArray[np.int64], samples: NDArray[np.int64]) -> Float64:
-        raise NotImplementedError
+        raise NotImplementedError  # `has_room` says so
 
 
 def weighed(jacobian: Jacobian, groups: NDArray[np.int64], v: Float64) -> Float64:

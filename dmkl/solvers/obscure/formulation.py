@@ -81,7 +81,8 @@ class Obscure(Formulation):
         multiclass = self.loss == "multiclass"
         if multiclass and problem.m > 1 and not ((problem.Y > 0).sum(axis=1) == 1).all():
             raise ConfigError("the multiclass loss needs one class a sample", 'use loss = "hinge" for several labels')
-        lam = self.lam if self.lam is not None else 1.0 / (self.C * problem.n)  # type: ignore[operator]
+        lam = 1.0 / (self.C * problem.n) if self.C is not None else self.lam
+        assert lam is not None  # one of the two is given
         if multiclass and problem.m == 1:
             lam = lam / 2  # w_1 = -w_0: ||w||^2 = 1/2 ||w_1 - w_0||^2, and the column of scores is f_1 - f_0
         plan = replace(

@@ -42,7 +42,7 @@ class Learner:
     coef: Float64  # (n, m), rows of zeros but for samples that ever erred
     ledger: Float64
     forms: Float64  # of coef
-    numbers: Float64  # see obscure_walk
+    numbers: Float64  # see `walk.py`
     radius: float
     eta: float
     seen: Float64  # see `no_samples`
