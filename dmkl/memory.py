@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
+import math
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import psutil
+from numpy.typing import NDArray
 
 from dmkl.errors import ResourceError
 
 DEFAULT_SHARE = 0.6  # of what is free when a run starts
+TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3  # of mallopt
+ALIGNED = 64  # bytes of a cache line
 CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
 
@@ -43,10 +51,45 @@ class Budget:
             )
 
 
+class Scratch:
+    """Memory that is used again and again: a new gigabyte can take the system two seconds to hand out."""
+
+    def __init__(self) -> None:
+        self._memory: NDArray[np.uint8] = np.empty(0, np.uint8)
+        self.used = 0  # bytes of it that are there
+
+    def arrays(self, shapes: Sequence[tuple[int, ...]], dtype: np.dtype[Any]) -> list[NDArray[Any]]:
+        """Room for arrays of these shapes; what was there before is gone."""
+        sizes = [math.prod(shape) * dtype.itemsize for shape in shapes]
+        ends = np.cumsum([-(-size // ALIGNED) * ALIGNED for size in sizes])
+        needed = int(ends[-1])
+        if needed > len(self._memory):
+            self.release()
+            self._memory = np.empty(2 * needed, np.uint8)  # the half that nobody touches costs nothing
+        self.used = max(self.used, needed)
+        starts = [0, *ends[:-1].tolist()]
+        parts = [self._memory[start : start + size] for start, size in zip(starts, sizes, strict=True)]
+        return [part.view(dtype).reshape(shape) for part, shape in zip(parts, shapes, strict=True)]
+
+    def release(self) -> None:
+        """Have no memory until it is asked for again."""
+        self._memory, self.used = np.empty(0, np.uint8), 0
+
+
 def give_back() -> None:
     """Have the C library return what has been freed: it keeps blocks of up to 32 MB for itself, which count as used."""
     with contextlib.suppress(OSError, AttributeError):  # not glibc
         ctypes.CDLL("libc.so.6").malloc_trim(0)
+
+
+@functools.cache
+def keep_freed() -> None:
+    """Have the C library keep some of what is freed, as it does by itself: Dask tells workers to return all at once,
+    and fresh memory costs more time than many a task."""
+    with contextlib.suppress(OSError, AttributeError):
+        libc = ctypes.CDLL("libc.so.6")
+        libc.mallopt(MMAP_THRESHOLD, 32 << 20)
+        libc.mallopt(TRIM_THRESHOLD, 256 << 20)
 
 
 def resident() -> int:

@@ -12,8 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dmkl.errors import DataError, ResourceError, SolverError, StoreError
+from dmkl.memory import Scratch
 from dmkl.runtime import Local
-from dmkl.stack import KernelStack, open_stack
+from dmkl.stack import KernelStack, backends, open_stack
+from dmkl.stack.gather import chunks
 from dmkl.store import KernelStore
 
 BACKENDS = ("array", "memory", "disk", "computed", "cluster", "cluster-streamed", "cluster-computed")
@@ -129,6 +131,61 @@ def test_combine_near_the_tasks_is_combine(stack: KernelStack) -> None:
     weights = np.linspace(0, 1, stack.s)
     near = stack.runtime.map(lambda K: K, [(stack.combine_near(weights),)])
     assert np.array_equal(next(iter(near)), stack.combine(weights))
+
+
+def product(block: np.ndarray, column: np.ndarray) -> np.ndarray:
+    return block @ column
+
+
+@pytest.mark.parametrize(
+    "cut", [{}, {"kernels": [[5, 0], [2], [1, 3, 4]]}, {"weights": np.linspace(0, 1, 6), "dtype": "float64"}]
+)
+def test_answers_are_made_of_the_blocks(stack: KernelStack, cut: dict[str, object]) -> None:
+    """Twice, the sets the other way round: what is left of the first blocks must not show in the second."""
+    sets = [np.arange(0, 150, 3), np.array([7]), np.arange(30, 120)]
+    columns = [np.linspace(-1, 1, len(W)) for W in sets]
+    for order in (range(3), range(2, -1, -1)):
+        some = [sets[position] for position in order]
+        mine = {**cut, "kernels": [cut["kernels"][position] for position in order]} if "kernels" in cut else cut
+        passes = stack.passes
+        found = stack.answers(product, [(columns[p],) for p in order], some, runtime=stack.runtime, **mine)
+        assert stack.passes == passes + 1
+        for answer, block, position in zip(found, stack.block(some, **mine), order, strict=True):
+            assert np.array_equal(answer, block @ columns[position])
+
+
+def test_each_worker_holds_a_small_stack_and_reads_a_large_one(
+    store: KernelStore, two_workers: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(backends, "NEAR_SHARE", 0.0)
+    held = open_stack(store.path, runtime=two_workers)
+    sets = [np.arange(40), np.arange(10, 140)]
+    found = held.answers(np.sum, [(), ()], sets, runtime=two_workers)
+    assert found == [block.sum() for block in held.block(sets)]
+
+
+@given(st.lists(st.integers(0, 50), min_size=1, max_size=30), st.integers(1, 40), st.integers(1, 200))
+def test_chunks_share_the_blocks_evenly(sizes: list[int], number: int, room: int) -> None:
+    found = chunks(sizes, number, room)
+    assert sorted(position for chunk in found for position in chunk) == list(range(len(sizes)))
+    assert len(found) >= min(number, len(sizes))
+    loads = [sum(sizes[position] for position in chunk) for chunk in found]
+    assert max(loads) <= max(room, max(sizes))
+    assert max(loads) - min(loads) <= max(sizes)
+
+
+def test_scratch_is_used_again_and_let_go() -> None:
+    scratch = Scratch()
+    first = scratch.arrays([(2, 3, 3), (1, 5, 5), (1, 0, 0)], np.dtype("float32"))
+    for array in first:
+        array[:] = len(array)
+    assert [array.shape for array in first] == [(2, 3, 3), (1, 5, 5), (1, 0, 0)]
+    assert (first[0] == 2).all()  # the second does not lie in it
+    again = scratch.arrays([(1, 4, 4)], np.dtype("float64"))
+    assert np.shares_memory(first[0], again[0])
+    assert scratch.used
+    scratch.release()
+    assert not scratch.used
 
 
 @pytest.mark.parametrize("backend", ["memory", "disk"])

@@ -20,7 +20,7 @@ from dmkl.kernels.centring import row_means, tile_sums
 from dmkl.memory import Budget
 from dmkl.runtime import Runtime
 from dmkl.runtime.base import itself
-from dmkl.stack import KernelStack
+from dmkl.stack import KernelStack, near_fits
 from dmkl.stack.shards import HeldShard
 from dmkl.store import projected_bytes
 from dmkl.tiling import Grid
@@ -60,6 +60,7 @@ class TrainingSet:
             shards = [runtime.hold(compute_shard, samples, i) for i in rows]
         else:
             shards = list(runtime.map(compute_shard, ((self, i) for i in rows)))
+        held = runtime.remote and near_fits(projected_bytes(self.grid, len(self.bank)), runtime)
         return KernelStack(
             shards,
             self.grid,
@@ -68,6 +69,8 @@ class TrainingSet:
             dtype="float32",
             runtime=runtime,
             memory=Budget.default(),
+            near=shards if held else None,
+            near_held=held,
             indefinite=[kernel.name for kernel in self.bank.kernels if kernel.function.indefinite],
             backend="cluster" if runtime.remote else "memory",
         )

@@ -27,6 +27,9 @@ class Runtime(Protocol):
     def hold(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """A value that many tasks will take as an argument, computed once, near the tasks."""
 
+    def close(self) -> None:
+        """Let go of what was opened for it, and leave nothing in workers of others."""
+
 
 class _BlasPin:
     """Counts who needs one BLAS thread: the limit is process-wide, so the last one out restores it."""

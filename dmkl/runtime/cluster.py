@@ -7,7 +7,6 @@ so the result has the same bits. Every wait has a limit, and what ends a run is 
 
 from __future__ import annotations
 
-import itertools
 import time
 import uuid
 from collections import deque
@@ -21,6 +20,7 @@ from distributed.client import ClosedClientError
 from distributed.comm.core import CommClosedError
 
 from dmkl.errors import ClusterError
+from dmkl.memory import keep_freed
 from dmkl.runtime.base import run_task
 from dmkl.runtime.links import Given, Link, Loneliness, Refused
 
@@ -60,7 +60,7 @@ class Cluster:
         self._recoveries = 0
         self._looked = time.monotonic()
         self._session = uuid.uuid4().hex[:8]
-        self._numbers = itertools.count()
+        self.asked = 0  # tasks so far, held values included
 
     def map(self, function: Callable[..., Any], tasks: Iterable[tuple[Any, ...]]) -> Iterator[Any]:
         pending: deque[Placed] = deque()
@@ -93,9 +93,10 @@ class Cluster:
         future = placed.future
         if future is None or placed.generation != self._generation or future.status in ("cancelled", "lost"):
             arguments = [self._placed(argument) for argument in placed.arguments]
-            key = f"dmkl-{placed.function.__name__}-{self._session}-{next(self._numbers)}"
+            key = f"dmkl-{placed.function.__name__}-{self._session}-{self.asked}"
+            self.asked += 1
             with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1TB"}):
-                future = self.client.submit(run_task, placed.function, *arguments, key=key, pure=False)
+                future = self.client.submit(run_there, placed.function, *arguments, key=key, pure=False)
             placed.future, placed.generation = future, self._generation
         return future
 
@@ -187,6 +188,12 @@ class Cluster:
                 self._generation += 1
                 self._looked = time.monotonic()
                 return
+
+
+def run_there(function: Callable[..., Any], *arguments: Any) -> Any:
+    """A task on a worker."""
+    keep_freed()
+    return run_task(function, *arguments)
 
 
 def _forget(placed: Placed) -> None:

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 from distributed import Client, LocalCluster, Status
 
 from dmkl.errors import ClusterError
+from dmkl.runtime.scratch import release
 from dmkl.version import __version__
 
 CONNECT_SECONDS = 15.0  # distributed fails on every connection with a limit below 11
@@ -82,7 +83,7 @@ class Given(Counted):
         return self._client
 
     def close(self) -> None:
-        pass
+        tidy(self._client)
 
 
 class Remote(Counted):
@@ -102,6 +103,8 @@ class Remote(Counted):
         return self._client
 
     def close(self) -> None:
+        if self._client is not None:
+            tidy(self._client)
         close_client(self._client)
         self._client = None
 
@@ -164,6 +167,12 @@ def connected(target: Any, hint: str, *, security: Any = None) -> Client:
         return Client(target, timeout=CONNECT_SECONDS, set_as_default=False, security=security)
     except (OSError, TimeoutError, ValueError, TypeError) as error:
         raise ClusterError(f"no scheduler answers at {target} ({type(error).__name__})", hint) from error
+
+
+def tidy(client: Client) -> None:
+    """Leave nothing in workers that others go on with."""
+    with contextlib.suppress(Exception):
+        client.sync(client._run, release, callback_timeout=CLOSE_SECONDS)
 
 
 def close_client(client: Client | None) -> None:

@@ -45,3 +45,6 @@ class Local:
 
     def hold(self, function: Callable[..., Any], *arguments: Any) -> Any:
         return function(*arguments)
+
+    def close(self) -> None:
+        pass

@@ -107,16 +107,20 @@ def solve(
     labels = y if isinstance(y, Labels) else make_labels(y, formulation.task_of(y))
     if len(labels) != stack.n:
         raise DataError(f"{len(labels)} labels for a stack of {stack.n} samples")
-    runtime = stack.runtime
-    if client is not None:
-        stack, runtime = on_cluster(stack, client)
     ORACLES[oracle]  # an unknown name is refused before any work
     Y = formulation.targets(labels)
     warm = _warm(start, formulation, (*Y.shape, stack.s)) if start else None
+    runtime = stack.runtime
+    if client is not None:
+        stack, runtime = on_cluster(stack, client)
     problem = Problem(stack, Y, tol, oracle, runtime, method=method, seed=seed, start=warm, observer=observer)
     solver = formulation.solver(problem)
     kept = Checkpoint(checkpoint, identify(problem, formulation)) if checkpoint else None
-    outcome = run(problem, solver, max_rounds=max_rounds, max_seconds=max_seconds, checkpoint=kept)
+    try:
+        outcome = run(problem, solver, max_rounds=max_rounds, max_seconds=max_seconds, checkpoint=kept)
+    finally:
+        if client is not None:
+            runtime.close()
     state = outcome.state
     return Fit(
         formulation=formulation,

@@ -41,8 +41,8 @@ class FixedLoss:
     def streamed(self, problem: Problem, samples: Samples, kernels: Samples, room: int) -> Streamed:
         return Streamed(problem.stack, self.weights[None], samples, room)
 
-    def gather(self, problem: Problem, state: State, sets: list[Samples], kernels: list[Samples]) -> list[NDArray[Any]]:
-        return problem.stack.block(sets, weights=state.weights)
+    def cut(self, problem: Problem, state: State, kernels: list[Samples]) -> dict[str, Any]:
+        return {"weights": state.weights}
 
     def solve(self, question: Question) -> Answer:
         kernel = question.block if isinstance(question.block, Streamed) else Held(question.block[None])

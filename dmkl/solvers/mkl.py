@@ -170,8 +170,8 @@ class _MixedNormMachine:
     def streamed(self, problem: Problem, samples: Samples, kernels: Samples, room: int) -> None:
         return None
 
-    def gather(self, problem: Problem, state: State, sets: list[Samples], kernels: list[Samples]) -> list[NDArray[Any]]:
-        return problem.stack.block(sets, kernels=[A.tolist() for A in kernels])
+    def cut(self, problem: Problem, state: State, kernels: list[Samples]) -> dict[str, Any]:
+        return {"kernels": [A.tolist() for A in kernels]}
 
     def solve(self, question: Question) -> Answer:
         """Weights by the method, then the SVM at them; more exactly where the block's own certificate asks for it."""

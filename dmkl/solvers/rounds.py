@@ -9,7 +9,7 @@ finished before the next one starts.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -91,8 +91,8 @@ class Machine(Protocol):
     def streamed(self, problem: Problem, samples: Samples, kernels: Samples, room: int) -> Any:
         """What stands for a block that does not fit, read from the stack as it goes; None if only a block will do."""
 
-    def gather(self, problem: Problem, state: State, sets: list[Samples], kernels: list[Samples]) -> list[NDArray[Any]]:
-        """The blocks of these sets of samples and kernels, in one pass."""
+    def cut(self, problem: Problem, state: State, kernels: list[Samples]) -> dict[str, Any]:
+        """What `KernelStack.block` should cut for each class, beside its samples."""
 
     @property
     def solve(self) -> Any:
@@ -209,26 +209,23 @@ class Rounds:
     def _answers(
         self, problem: Problem, state: State, classes: list[int], sets: list[Samples], kernels: list[Samples]
     ) -> list[Answer]:
-        """Gather the blocks and fan the compact problems out, one task a class; or read as it goes, from here."""
+        """Cut the blocks and fan the compact problems out, one task a class; or read as it goes, from here."""
+        questions = []
+        for position, (k, W) in enumerate(zip(classes, sets, strict=True)):
+            y = problem.Y[W, k]
+            weights = np.atleast_2d(state.weights)[k if state.weights.ndim == 2 else 0, kernels[position]]
+            step = float(state.own["step"][k]) if "step" in state.own else 0.0
+            warm = Warm(column(state.coef, k)[W], weights, float(state.intercept[k]), step)
+            gap = float(state.gap[k])
+            questions.append(Question(None, kernels[position], y, warm, gap, problem.tol, problem.oracle))
+        cut, solve = self._machine.cut(problem, state, kernels), self._machine.solve
+        if len(classes) > 1:
+            tasks = [(solve, question) for question in questions]
+            return problem.stack.answers(answer, tasks, sets, runtime=problem.runtime, **cut)
+        # nothing to fan out; and where the block is streamed, its passes are tasks themselves
         streams = self._needed(problem, state, classes[0]) > state.room
-        if streams:
-            blocks: list[Any] = [self._stream(problem, state, classes[0])]
-        else:
-            blocks = list(self._machine.gather(problem, state, sets, kernels))
-
-        def questions() -> Iterator[tuple[Question]]:
-            for position, (k, W) in enumerate(zip(classes, sets, strict=True)):
-                y = problem.Y[W, k]
-                block, blocks[position] = blocks[position], None  # a block lives as long as its task
-                weights = np.atleast_2d(state.weights)[k if state.weights.ndim == 2 else 0, kernels[position]]
-                step = float(state.own["step"][k]) if "step" in state.own else 0.0
-                warm = Warm(column(state.coef, k)[W], weights, float(state.intercept[k]), step)
-                gap = float(state.gap[k])
-                yield (Question(block, kernels[position], y, warm, gap, problem.tol, problem.oracle),)
-
-        if len(classes) == 1:  # nothing to fan out; and where the block is streamed, its passes are tasks themselves
-            return [run_task(self._machine.solve, *question) for question in questions()]
-        return list(problem.runtime.map(self._machine.solve, questions()))
+        block = self._stream(problem, state, classes[0]) if streams else problem.stack.block(sets, **cut)[0]
+        return [run_task(answer, block, solve, questions[0])]
 
     def _judge(
         self,
@@ -256,6 +253,11 @@ class Rounds:
         matter = self._machine.matter(weights, forms)
         state.active[k] = matter if first and not whole(problem.n) else state.active[k] | matter
         return bool(better)
+
+
+def answer(block: Any, solve: Callable[[Question], Answer], question: Question) -> Answer:
+    """A class's question, once its block is there."""
+    return solve(replace(question, block=block))
 
 
 def _own(problem: Problem, state: State, classes: list[int], answers: list[Answer]) -> dict[str, NDArray[Any]]:

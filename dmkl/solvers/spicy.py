@@ -91,8 +91,8 @@ class _Machine:
         each[np.arange(len(kernels)), kernels] = 1.0
         return Streamed(problem.stack, each, samples, room)
 
-    def gather(self, problem: Problem, state: State, sets: list[Samples], kernels: list[Samples]) -> list[NDArray[Any]]:
-        return problem.stack.block(sets, kernels=[A.tolist() for A in kernels])
+    def cut(self, problem: Problem, state: State, kernels: list[Samples]) -> dict[str, Any]:
+        return {"kernels": [A.tolist() for A in kernels]}
 
     def solve(self, question: Question) -> Answer:
         streamed = isinstance(question.block, Streamed)

@@ -15,6 +15,7 @@ from dmkl.store import KernelStore
 
 HOLD_SHARE = 0.4  # of the memory left; the rest is for the solver
 WORKER_SHARE = 0.5  # of the workers' memory that held shards may take
+NEAR_SHARE = 0.3  # of its memory that all tiles may take for a worker to hold them all
 BACKENDS = ("auto", "memory", "disk", "computed", "cluster")
 
 
@@ -47,8 +48,11 @@ def open_stack(
     shards: list[Any] = [kind(str(store.path), store.id, store.grid, i, store.s) for i in range(store.grid.blocks)]
     if backend == "memory":
         shards = list(runtime.map(hold, ((shard,) for shard in shards)))
-    elif backend == "cluster" and store.projected_bytes <= WORKER_SHARE * runtime.memory:
+    near, near_held = (list(shards), False) if runtime.remote else (None, False)
+    if backend == "cluster" and store.projected_bytes <= WORKER_SHARE * runtime.memory:
         shards = [runtime.hold(hold, shard) for shard in shards]
+        if near_fits(store.projected_bytes, runtime):
+            near, near_held = shards, True
     return KernelStack(
         shards,
         store.grid,
@@ -57,12 +61,19 @@ def open_stack(
         dtype="float32",
         runtime=runtime,
         memory=budget,
+        near=near,
+        near_held=near_held,
         indefinite=store.bank.indefinite,
         given=store.bank.unproven,
         backend=backend,
         identity=store.id,
         source=path,
     )
+
+
+def near_fits(nbytes: int, runtime: Runtime) -> bool:
+    """Whether every worker has room for all tiles."""
+    return nbytes <= NEAR_SHARE * runtime.memory / runtime.workers
 
 
 def on_cluster(stack: KernelStack, client: Any) -> tuple[KernelStack, Runtime]:

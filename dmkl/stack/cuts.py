@@ -22,16 +22,15 @@ def cut(tile: NDArray[Any], rows: NDArray[Any], columns: NDArray[Any], out: NDAr
 
 
 @jit()
-def mirror(piece: NDArray[Any], block: NDArray[Any], start: int) -> None:
-    """Put rows (layers, r, c) of symmetric matrices, columns from the same sample on, into their blocks at `start`."""
-    layers, height, width = piece.shape
+def mirror(block: NDArray[Any], start: int, height: int) -> None:
+    """Rows start to start + height of symmetric matrices (layers, r, c), there from the diagonal on, as columns too."""
+    layers, width = block.shape[0], block.shape[1]
     for a in range(layers):
-        block[a, start : start + height, start : start + width] = piece[a]
-        for left in range(height, width, STRIP):
+        for left in range(start + height, width, STRIP):
             right = min(left + STRIP, width)
-            for r in range(height):
+            for r in range(start, start + height):
                 for c in range(left, right):
-                    block[a, start + c, start + r] = piece[a, r, c]
+                    block[a, c, r] = block[a, r, c]
 
 
 @jit()

@@ -8,37 +8,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dmkl.memory import Budget
-from dmkl.runtime import Runtime
 from dmkl.runtime.base import itself
 from dmkl.stack import expansions
-from dmkl.tiling import Grid
+from dmkl.stack.tiled import Tiled
 
 Float64 = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
 
-class Expanding:
+class Expanding(Tiled):
     """What a stack answers about kernels of any kind, symmetric or not, semidefinite or not."""
 
-    grid: Grid
-    dtype: np.dtype[Any]
-    memory: Budget
-    runtime: Runtime
-    passes: int
-    _shards: list[Any]
     _row_norms: Float64 | None
-
-    @property
-    def n(self) -> int:
-        return self.grid.n
-
-    @property
-    def s(self) -> int:
-        raise NotImplementedError
-
-    def _whole_array(self, dtype: np.dtype[Any]) -> NDArray[Any] | None:
-        raise NotImplementedError
 
     def expand(self, alpha: Float64) -> Float64:
         """Scores `sum_a K_a' alpha[a]` (n, m) of coefficients (s, n, m) for each kernel apart; one pass.

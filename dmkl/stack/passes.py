@@ -12,13 +12,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dmkl.stack.cuts import cut, mirror
 from dmkl.stack.shards import Shard
 
 Float64 = NDArray[np.float64]
 Samples = NDArray[np.int64]
 Mask = NDArray[np.bool_]
-COMBINED = -1  # stands for a weighted sum where otherwise a kernel's number stands
 
 
 @dataclass(frozen=True)
@@ -75,65 +73,6 @@ def combine_tile(shard: Shard, j: int, weights: Float64) -> Float64:
     for a in active[1:]:
         total += np.multiply(shard.tile(int(a), j), weights[a], out=scaled, dtype=np.float64)
     return total
-
-
-def gather_shard(
-    shard: Shard, sets: Sequence[Samples], kernels: Sequence[Sequence[int]], weights: Float64 | None, dtype: Any
-) -> list[NDArray[Any]]:
-    """For each ascending sample set W and its kernels: the rows of W in this block row against W from here on.
-
-    Shape (kernels, rows, columns), or (1, rows, columns) of the combination when weights are given.
-    """
-    grid, i = shard.grid, shard.i
-    rows = grid.span(i)
-    shares = [_split(W, rows) for W in sets]
-    layers: list[dict[int, int]] = [{a: layer for layer, a in enumerate(chosen)} for chosen in kernels]
-    if weights is not None:
-        layers = [{COMBINED: 0} for _ in sets]
-    sizes = [(len(order), len(mine), len(later)) for order, (mine, later) in zip(layers, shares, strict=True)]
-    pieces = [np.empty(size, dtype) for size in sizes]
-    for j in range(i, grid.blocks):
-        columns = grid.span(j)
-        for a in sorted(set().union(*layers)):
-            tile = shard.tile(a, j) if weights is None else combine_tile(shard, j, weights)
-            for piece, order, (mine, later) in zip(pieces, layers, shares, strict=True):
-                if a in order:
-                    left, right = np.searchsorted(later, (columns.start, columns.stop))
-                    cut(tile, mine - rows.start, later[left:right] - columns.start, piece[order[a], :, left:right])
-    return pieces
-
-
-def _split(W: Samples, rows: slice) -> tuple[Samples, Samples]:
-    """The members of W in this block row, and those from its first sample on."""
-    start, stop = np.searchsorted(W, (rows.start, rows.stop))
-    return W[start:stop], W[start:]
-
-
-def place(blocks: list[NDArray[Any]], sets: Sequence[Samples], rows: slice, pieces: list[NDArray[Any]]) -> None:
-    """Put one shard's pieces into the square blocks, and their mirror images."""
-    for block, W, piece in zip(blocks, sets, pieces, strict=True):
-        mirror(piece, block, int(np.searchsorted(W, rows.start)))
-
-
-def gather_into(
-    shard: Shard,
-    sets: Sequence[Samples],
-    kernels: Sequence[Sequence[int]],
-    weights: Float64 | None,
-    blocks: list[NDArray[Any]],
-) -> None:
-    """`gather_shard` and `place` in one task, for tasks that share memory: shards fill disjoint parts."""
-    place(blocks, sets, shard.grid.span(shard.i), gather_shard(shard, sets, kernels, weights, blocks[0].dtype))
-
-
-def assemble_matrix(n: int, rows: Sequence[slice], pieces: Sequence[list[NDArray[Any]]]) -> NDArray[Any]:
-    """One whole combined matrix from the pieces of all shards."""
-    everything = [np.arange(n)]
-    block: NDArray[Any] = np.empty((1, n, n), pieces[0][0].dtype)
-    for span, shard_pieces in zip(rows, pieces, strict=True):
-        place([block], everything, span, shard_pieces)
-    matrix: NDArray[Any] = block[0]
-    return matrix
 
 
 def rows_shard(shard: Shard, samples: Samples, kernels: Sequence[int], dtype: Any) -> list[tuple[slice, slice, Any]]:

@@ -1,8 +1,8 @@
 """The kernel stack: the only thing solvers see of kernels.
 
-It answers questions, each in one pass over the tiles: `apply`, `block`, `rows` and `combine`, and those of
-`expanding.py`. Where the tiles are
-(memory, disk, Dask workers) is a matter of which shards it was given and which runtime runs the passes.
+It answers questions, each in one pass over the tiles: `apply` and `rows`, those of `cutting.py` and those of
+`expanding.py`. Where the tiles are (memory, disk, Dask workers) is a matter of which shards it was given and which
+runtime runs the passes.
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dmkl.errors import SolverError
-from dmkl.memory import Budget
+from dmkl.memory import Budget, Scratch
 from dmkl.runtime import Local, Runtime
 from dmkl.runtime.base import itself
 from dmkl.stack import passes
 from dmkl.stack.checks import checked_array, checked_groups, refuse_indefinite, require_definite, require_symmetric
+from dmkl.stack.cutting import Cutting
 from dmkl.stack.expanding import Expanding
 from dmkl.stack.shards import ArrayShard, HeldShard, choose
 from dmkl.tiling import Grid
@@ -39,8 +40,8 @@ class Applied:
     forms: Float64 | None
 
 
-class KernelStack(Expanding):
-    """s kernels over n samples. `apply`, `block`, `rows` and `combine` are for symmetric ones, the others for any.
+class KernelStack(Cutting, Expanding):
+    """s kernels over n samples. `apply`, `rows` and what cuts blocks are for symmetric ones, the others for any.
 
     `passes` counts how often tiles were read from end to end, for whatever question.
     """
@@ -55,6 +56,8 @@ class KernelStack(Expanding):
         dtype: Any,
         runtime: Runtime,
         memory: Budget,
+        near: Sequence[Any] | None = None,
+        near_held: bool = False,
         indefinite: Sequence[str] = (),
         given: Sequence[str] = (),
         backend: str = "memory",
@@ -62,6 +65,8 @@ class KernelStack(Expanding):
         source: Path | None = None,
     ) -> None:
         self._shards = list(shards)
+        self._near = near  # on a cluster: the shards that one task may take all of,
+        self._near_held = near_held  # from the memory of its worker
         self.grid = grid
         self.names = tuple(names)
         self.groups = groups
@@ -73,6 +78,7 @@ class KernelStack(Expanding):
         self.backend = backend
         self.identity = identity or f"array {len(self.names)} x {grid.n}"
         self.source = source
+        self._scratch = Scratch()
         self.passes = 0
         self._definite = False  # until somebody asked
         self._row_norms: Float64 | None = None
@@ -128,10 +134,14 @@ class KernelStack(Expanding):
     def choose(self, kernels: Sequence[int]) -> KernelStack:
         """A stack of some of the kernels, over the same tiles."""
         names = [self.names[a] for a in kernels]
+        shards = [self.runtime.hold(choose, shard, tuple(kernels)) for shard in self._shards]
+        near = shards if self._near_held else self._near and [choose(shard, kernels) for shard in self._near]
         return KernelStack(
-            [self.runtime.hold(choose, shard, tuple(kernels)) for shard in self._shards],
+            shards,
             self.grid,
             names,
+            near=near,
+            near_held=self._near_held,
             groups=self.groups[list(kernels)],
             dtype=self.dtype,
             runtime=self.runtime,
@@ -162,45 +172,6 @@ class KernelStack(Expanding):
         self.passes += 1
         return Applied(scores, total)
 
-    def block(
-        self,
-        sets: Sequence[Samples],
-        *,
-        kernels: Sequence[Sequence[int]] | None = None,
-        weights: Float64 | None = None,
-        dtype: Any = None,
-    ) -> list[NDArray[Any]]:
-        """For each ascending set W of samples, `K[kernels][:, W, W]`, or (|W|, |W|) of the weighted sum; one pass.
-
-        `kernels` holds the kernels of each set, all of them unless given. Blocks have the dtype of the stack unless
-        told otherwise. A weighted sum of float32 kernels in float32 is rounded once more, which certificates below
-        about 1e-5 notice.
-        """
-        dtype = np.dtype(dtype or self.dtype)
-        everything = range(self.s)
-        kernels = [everything for _ in sets] if kernels is None else [list(chosen) for chosen in kernels]
-        complete = all(len(chosen) == self.s and list(chosen) == list(everything) for chosen in kernels)
-        if weights is None and complete and all(len(W) == self.n for W in sets):
-            whole = self._whole_array(dtype)
-            if whole is not None:
-                self.passes += 1
-                return [whole for _ in sets]
-        depths = [1 if weights is not None else len(chosen) for chosen in kernels]
-        size = sum(depth * len(W) ** 2 for depth, W in zip(depths, sets, strict=True)) * dtype.itemsize
-        self.memory.require(size, f"a block of {max(map(len, sets))} samples" if len(sets) == 1 else "the blocks")
-        blocks = [np.empty((depth, len(W), len(W)), dtype) for depth, W in zip(depths, sets, strict=True)]
-        if self.runtime.remote:
-            tasks = ((shard, sets, kernels, weights, dtype) for shard in self._shards)
-            for i, pieces in enumerate(self.runtime.map(passes.gather_shard, tasks)):
-                passes.place(blocks, sets, self.grid.span(i), pieces)
-        else:
-            for _ in self.runtime.map(
-                passes.gather_into, ((shard, sets, kernels, weights, blocks) for shard in self._shards)
-            ):
-                pass
-        self.passes += 1
-        return blocks if weights is None else [block[0] for block in blocks]
-
     def _whole_array(self, dtype: np.dtype[Any]) -> NDArray[Any] | None:
         """The array this stack was made from, read-only, if it is one: nothing to cut, nothing to copy."""
         shard = self._shards[0]
@@ -221,23 +192,6 @@ class KernelStack(Expanding):
                 result[:, positions, columns] = values
         self.passes += 1
         return result
-
-    def combine(self, weights: Float64, *, dtype: Any = None) -> NDArray[Any]:
-        """The whole matrix `sum_a weights[a] K_a` (n, n); one pass."""
-        return self.block([np.arange(self.n)], weights=np.asarray(weights, dtype=np.float64), dtype=dtype)[0]
-
-    def combine_near(self, weights: Float64, *, dtype: Any = None) -> Any:
-        """`combine`, held where tasks run: the matrix itself in this process, a future made by workers on a cluster."""
-        if not self.runtime.remote:
-            return self.combine(weights, dtype=dtype)
-        everything = [np.arange(self.n)]
-        pieces = [
-            self.runtime.hold(passes.gather_shard, shard, everything, [range(self.s)], weights, dtype or self.dtype)
-            for shard in self._shards
-        ]
-        spans = [self.grid.span(i) for i in range(self.grid.blocks)]
-        self.passes += 1
-        return self.runtime.hold(passes.assemble_matrix, self.n, spans, pieces)
 
     def require_semidefinite(self, who: str) -> None:
         """Refuse kernels that a convex formulation cannot use; see `checks` for which are looked at, once a stack."""
