@@ -1,0 +1,221 @@
+"""What a round costs on a cluster, on paper, against what it takes here: workers, slow networks.
+
+    python -m pipelines.scaling_model [--quick] [--folder DIR]
+
+The model (`Round`) counts bytes, multiplications, tasks and messages of one VSKL round from n, s, m, the working sets
+and the workers. Its few rates are measured first, in this process and with tasks that do nothing. Then a fit runs on
+real worker processes, and again with every byte between the scheduler and the others held up by a proxy; the model has
+to say how long the rounds take. At the end, what it says of n = 10^6 and m = 10^4. Exits with 1 when a prediction is
+off by more than a factor of 1.5.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+import dmkl
+from dmkl.runtime import Local, Runtime, open_runtime
+from dmkl.stack import open_stack
+from dmkl.store import KernelStore
+from pipelines.caltech256_shape import TOL, C, write_data
+from pipelines.caltech256_shape import dmkl as command
+from pipelines.slow_network import workers
+
+MEMORY = 5_500_000_000
+DELAY = 0.02  # seconds that a byte waits in the slow network, either way
+FACTOR = 1.5  # that a prediction may be off
+SIDE = 1024  # samples a tile
+
+
+@dataclass(frozen=True)
+class Round:
+    """One round of one batch: cut and solve a block for each class, then one pass for scores and forms."""
+
+    n: int
+    s: float  # kernels in a block, on average
+    m: int  # classes in the batch
+    W: int  # samples in a block
+    workers: int
+
+    @property
+    def rows(self) -> int:
+        """Block rows: tasks of a pass."""
+        return math.ceil(self.n / SIDE)
+
+    @property
+    def stack_bytes(self) -> float:
+        return self.s * self.n * (self.n + SIDE) / 2 * 4
+
+    @property
+    def block_bytes(self) -> float:
+        return self.m * self.s * self.W**2 * 4
+
+    @property
+    def pass_products(self) -> float:
+        """Multiplications and additions of scores: every kept tile on either side of the diagonal."""
+        return 2.0 * self.n**2 * self.s * self.m
+
+    @property
+    def coordinator_bytes(self) -> float:
+        """Coefficients out, to every worker; scores back, from every block row those of it and of all after it."""
+        return 8.0 * self.n * self.m * (self.workers + (self.rows + 1) / 2)
+
+    @property
+    def chunks(self) -> int:
+        return min(self.m, 3 * self.workers)
+
+    @property
+    def tasks(self) -> int:
+        return self.chunks + self.rows + 1
+
+    @property
+    def round_trips(self) -> int:
+        """Answers are fetched one after the other, and each of three stages is waited for."""
+        return self.chunks + self.rows + 3
+
+    def seconds(self, rates: Rates, delay: float = 0.0) -> float:
+        work = self.block_bytes / rates.cut + self.m * rates.solve + self.pass_products / rates.products
+        share = work * max(1 / self.workers, 1 / self.chunks)
+        return share + self.coordinator_bytes / rates.network + self.tasks * rates.task + self.round_trips * 2 * delay
+
+
+@dataclass(frozen=True)
+class Rates:
+    """What this machine does in a second, on one thread."""
+
+    cut: float  # bytes of blocks
+    solve: float  # seconds a class
+    products: float  # of a pass
+    network: float  # bytes between processes
+    task: float  # seconds a task
+
+
+class Watched:
+    """A runtime that knows how long its maps took."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime, self.seconds = runtime, {}
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._runtime, name)
+
+    def map(self, function: object, tasks: object) -> Iterator[object]:
+        started = time.perf_counter()
+        found = list(self._runtime.map(function, tasks))
+        name = function.__name__
+        self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - started
+        return iter(found)
+
+
+def fitted(store: KernelStore, runtime: Runtime) -> tuple[dmkl.Fit, dict[str, float], list[tuple[int, int, float]]]:
+    """A fit, seconds of each kind of task, and (classes, samples, kernels) of each batch of blocks."""
+    watched, batches = Watched(runtime), []
+    stack = open_stack(store.path, runtime=watched, memory=MEMORY)
+    answers = stack.answers
+
+    def seen(function: object, questions: object, sets: list[object], **cut: object) -> list[object]:
+        kernels = cut.get("kernels", [range(store.s)])
+        batches.append((len(sets), int(np.mean([len(W) for W in sets])), float(np.mean([len(A) for A in kernels]))))
+        return answers(function, questions, sets, **cut)
+
+    stack.answers = seen
+    fit = dmkl.solve(stack, store.labels, dmkl.VSKL(q=np.inf, C=C), tol=TOL)
+    return fit, watched.seconds, batches
+
+
+def rates(store: KernelStore) -> Rates:
+    """From the same fit in this process on one thread, the second time; and from tasks that do nothing."""
+    for _ in range(2):
+        _, seconds, batches = fitted(store, Local(1))
+    rounds = [Round(store.n, s, m, W, 1) for m, W, s in batches]
+    with open_runtime("local:1") as runtime:
+        for _ in range(2):
+            started = time.perf_counter()
+            list(runtime.map(abs, ((number,) for number in range(200))))
+            task = (time.perf_counter() - started) / 200
+        array = np.ones((1000, 12_500))
+        times = []
+        for _ in range(5):
+            started = time.perf_counter()
+            next(iter(runtime.map(np.negative, [(array,)])))
+            times.append(time.perf_counter() - started)
+    return Rates(
+        cut=sum(r.block_bytes for r in rounds) / seconds["gather_into"],
+        solve=seconds["answer"] / sum(r.m for r in rounds),
+        products=sum(r.pass_products for r in rounds) / seconds["apply_shard"],
+        network=2 * array.nbytes / statistics.median(times),
+        task=task,
+    )
+
+
+def measured(store: KernelStore, count: int, delay: float) -> tuple[float, list[Round]]:
+    """Seconds of all rounds of a fit on so many workers, the second time; and what those rounds were."""
+    with workers(count, delay) as address, open_runtime(address) as runtime:
+        while len(runtime.client.scheduler_info(n_workers=-1)["workers"]) < count:
+            time.sleep(0.1)
+        runtime.workers = count
+        for _ in range(2):
+            _, seconds, batches = fitted(store, runtime)
+    spent = seconds["answer_chunk"] + seconds["apply_shard"]
+    return spent, [Round(store.n, s, m, W, count) for m, W, s in batches]
+
+
+def large(rates: Rates) -> None:
+    """What limits at 10^6 samples and 10^4 classes, in batches of 100 classes, on 1,000 workers of one thread."""
+    batch = Round(n=1_000_000, s=20, m=100, W=20_000, workers=1000)
+    times = 10_000 // batch.m
+    products, sent = times * batch.pass_products, times * batch.coordinator_bytes
+    print("n = 10^6, m = 10^4, 20 kernels, 1,000 workers, one round of all classes:")
+    print(f"  store {batch.stack_bytes / 1e12:.0f} TB, read {times} times by passes")
+    print(
+        f"  blocks {batch.block_bytes / batch.m / 1e9:.0f} GB a class, {times * batch.block_bytes / 1e15:.1f} PB in all"
+    )
+    print(
+        f"  passes {products:.1e} operations, {products / rates.products / batch.workers / 3600:,.0f} h on all workers"
+    )
+    print(f"  coordinator {sent / 1e15:.1f} PB, {sent / rates.network / 3600:,.0f} h; {times * batch.tasks:,} tasks")
+    print(f"  signs and masks {9 * 1e10 / 1e9:.0f} GB")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="25 classes, 1 worker; nothing is judged")
+    parser.add_argument("--folder", type=Path, default=Path.cwd(), help="where 0.5 GB of kernels go for a while")
+    options = parser.parse_args()
+    worst = 1.0
+    with tempfile.TemporaryDirectory(dir=options.folder) as name:
+        folder = Path(name)
+        write_data(folder, 25 if options.quick else 120)
+        command(folder, "kernels", "config.toml", "-o", "k.zarr")
+        store = KernelStore(folder / "k.zarr")
+        found = rates(store)
+        print(
+            f"rates    cut {found.cut / 1e9:.2f} GB/s   solve {1e3 * found.solve:.0f} ms a class   products "
+            f"{found.products / 1e9:.0f} G/s   network {found.network / 1e9:.2f} GB/s   {1e3 * found.task:.1f} ms a task"
+        )
+        for count, delay in ((1, 0.0),) if options.quick else ((1, 0.0), (2, 0.0), (1, DELAY), (2, DELAY)):
+            spent, rounds = measured(store, count, delay)
+            said = sum(r.seconds(found, delay) for r in rounds)
+            worst = max(worst, spent / said, said / spent)
+            tasks, sent = sum(r.tasks for r in rounds), sum(r.coordinator_bytes for r in rounds)
+            print(
+                f"{count} workers, delay {1e3 * delay:.0f} ms: {len(rounds)} rounds {spent:.2f} s, said {said:.2f} s; "
+                f"{tasks} tasks, {sent / 1e6:.0f} MB through the coordinator"
+            )
+        large(found)
+    print(f"goal: the model is off by a factor of {worst:.2f} <= {FACTOR} at most")
+    return int(worst > FACTOR and not options.quick)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
