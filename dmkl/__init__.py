@@ -5,7 +5,18 @@ from typing import TYPE_CHECKING, Any
 from dmkl.version import __version__
 
 if TYPE_CHECKING:
-    from dmkl.estimators import SpicyMKLClassifier, SpicyMKLRegressor
+    from dmkl.estimators import (
+        L1MKLClassifier,
+        LpMKLClassifier,
+        MIKLClassifier,
+        ObscureClassifier,
+        SharedMKLClassifier,
+        SpicyMKLClassifier,
+        SpicyMKLRegressor,
+        UniformMKLClassifier,
+        UniformMKLRegressor,
+        VSKLClassifier,
+    )
     from dmkl.kernels import repair
     from dmkl.solvers import (
         L1MKL,
@@ -23,7 +34,18 @@ if TYPE_CHECKING:
     )
     from dmkl.stack import KernelStack
 
-_ESTIMATORS = ("SpicyMKLClassifier", "SpicyMKLRegressor")
+_ESTIMATORS = (
+    "L1MKLClassifier",
+    "LpMKLClassifier",
+    "MIKLClassifier",
+    "ObscureClassifier",
+    "SharedMKLClassifier",
+    "SpicyMKLClassifier",
+    "SpicyMKLRegressor",
+    "UniformMKLClassifier",
+    "UniformMKLRegressor",
+    "VSKLClassifier",
+)
 _SOLVERS = (
     "Fit",
     "L1MKL",
@@ -45,13 +67,21 @@ __all__ = [
     "VSKL",
     "Fit",
     "KernelStack",
+    "L1MKLClassifier",
     "LpMKL",
+    "LpMKLClassifier",
+    "MIKLClassifier",
     "Obscure",
+    "ObscureClassifier",
     "SharedMKL",
+    "SharedMKLClassifier",
     "SpicyMKL",
     "SpicyMKLClassifier",
     "SpicyMKLRegressor",
     "UniformMKL",
+    "UniformMKLClassifier",
+    "UniformMKLRegressor",
+    "VSKLClassifier",
     "__version__",
     "grid",
     "repair",

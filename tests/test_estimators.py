@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import pickle
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pytest
 import scipy.sparse
-from sklearn.base import clone
+from sklearn.base import clone, is_classifier, is_regressor
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
@@ -21,23 +21,13 @@ import dmkl
 from dmkl.config import KernelConfig, construct
 from dmkl.data import Dataset, make_labels, make_view
 from dmkl.errors import ConfigError, ResourceError
-from dmkl.estimators import ESTIMATORS, KernelClassifier
+from dmkl.estimators import ESTIMATORS, UniformMKLClassifier
 from dmkl.estimators import training as training_module
 from dmkl.kernels import plan_bank
 from dmkl.model import load_model, make_model, save_model
 from dmkl.runtime import Local
 from dmkl.stack import open_stack
 from dmkl.store import build_store
-
-
-@dataclass(kw_only=True, eq=False, repr=False)
-class AverageClassifier(KernelClassifier):
-    """What it takes to add an estimator."""
-
-    formulation: ClassVar = dmkl.UniformMKL
-
-    C: float = 1.0
-
 
 TABLES = [
     {"kernel": "rbf", "width": ["0.5 median", "1 median"]},
@@ -52,7 +42,7 @@ def blobs(classes: int = 3, n: int = 90, seed: int = 0) -> tuple[np.ndarray, np.
     return rng.normal(size=(n, 4)) + 2 * np.eye(4)[y], y
 
 
-@parametrize_with_checks([estimator(**SMALL) for estimator in (AverageClassifier, *ESTIMATORS)])
+@parametrize_with_checks([estimator(**SMALL) for estimator in ESTIMATORS])
 def test_scikit_learns_contract(estimator: Any, check: Any) -> None:
     check(estimator)
 
@@ -62,7 +52,7 @@ def test_the_model_is_the_one_a_store_gives(tile: int, tmp_path: Path, monkeypat
     """Bit for bit: both solve the same float32 tiles by the same code."""
     monkeypatch.setattr(training_module.RunConfig, "tile", tile)
     X, y = blobs()
-    mine = AverageClassifier(C=5.0, kernels=TABLES, tol=1e-6).fit(X, y)
+    mine = UniformMKLClassifier(C=5.0, kernels=TABLES, tol=1e-6).fit(X, y)
     data = Dataset({"x": make_view("x", "features", X)}, make_labels(y))
     bank = plan_bank([construct(KernelConfig, table, "") for table in TABLES], data)
     store = build_store(tmp_path / "k.zarr", bank, data, Local(1), largest_tile=tile)
@@ -77,7 +67,7 @@ def test_the_model_is_the_one_a_store_gives(tile: int, tmp_path: Path, monkeypat
 def test_a_fitted_estimator_says_what_it_learnt(tmp_path: Path) -> None:
     X, y = blobs(classes=2)
     names = np.array(["low", "high"])[y]
-    fitted = AverageClassifier(kernels=TABLES).fit(X, names)
+    fitted = UniformMKLClassifier(kernels=TABLES).fit(X, names)
     assert fitted.classes_.tolist() == ["high", "low"]
     assert fitted.kernel_weights_.shape == (1, 3)
     assert fitted.kernel_names_[0] == "x/rbf(width=0.5 median)"
@@ -89,14 +79,36 @@ def test_a_fitted_estimator_says_what_it_learnt(tmp_path: Path) -> None:
     assert np.array_equal(again[:, 0], fitted.decision_function(X))
 
 
+@pytest.mark.parametrize("estimator", ESTIMATORS)
+def test_shares_of_kernels_add_up(estimator: Any) -> None:
+    X, y = blobs()
+    views = {"first": slice(0, 2), "last": [2, 3]}
+    for target in (y, y > 0):
+        fitted = estimator(kernels=TABLES, views=views).fit(X, target)
+        shares = fitted.predict(X, split=True)
+        scores = fitted.predict(X) if is_regressor(fitted) else fitted.decision_function(X)
+        m = 1 if scores.ndim == 1 else scores.shape[1]
+        assert shares.shape == (len(X), m, len(fitted.kernel_names_)) == (len(X), *fitted.kernel_weights_.shape)
+        np.testing.assert_allclose(shares.sum(axis=2) + fitted.intercept_, scores.reshape(-1, m), atol=1e-9)
+        assert (shares[:, fitted.kernel_weights_ == 0] == 0).all()
+        if is_classifier(fitted):
+            assert np.array_equal(fitted.decision_function(X, split=True), shares)
+
+
+def test_every_estimator_is_to_be_had_from_the_package() -> None:
+    for estimator in ESTIMATORS:
+        assert getattr(dmkl, estimator.__name__) is estimator
+        assert estimator.__name__ in dmkl.__all__
+
+
 def test_views_divide_the_columns() -> None:
     X, y = blobs()
     views = {"first": slice(0, 2), "last": [3], "some": np.array([True, False, True, False])}
-    fitted = AverageClassifier(kernels=SMALL["kernels"], views=views).fit(X, y)
+    fitted = UniformMKLClassifier(kernels=SMALL["kernels"], views=views).fit(X, y)
     assert [name.split("/")[0] for name in fitted.kernel_names_] == ["first", "first", "last", "last", "some", "some"]
     elsewhere = X.copy()
     elsewhere[:, 1] += 9
-    only_last = AverageClassifier(kernels=SMALL["kernels"], views={"last": [3]}).fit(X, y)
+    only_last = UniformMKLClassifier(kernels=SMALL["kernels"], views={"last": [3]}).fit(X, y)
     assert np.array_equal(only_last.predict(elsewhere), only_last.predict(X))
 
 
@@ -104,20 +116,20 @@ def test_columns_go_by_their_names() -> None:
     pyarrow = pytest.importorskip("pyarrow")
     X, y = blobs()
     table = pyarrow.table({name: X[:, k] for k, name in enumerate("abcd")})
-    named = AverageClassifier(**SMALL, views={"one": ["a", "c"], "other": "d"}).fit(table, y)
-    numbered = AverageClassifier(**SMALL, views={"one": [0, 2], "other": 3}).fit(X, y)
+    named = UniformMKLClassifier(**SMALL, views={"one": ["a", "c"], "other": "d"}).fit(table, y)
+    numbered = UniformMKLClassifier(**SMALL, views={"one": [0, 2], "other": 3}).fit(X, y)
     assert np.array_equal(named.decision_function(table), numbered.decision_function(X))
     with pytest.raises(ConfigError, match="view 'one': X has no column 'abd'; known: a, b, c, d"):
-        AverageClassifier(**SMALL, views={"one": ["abd"]}).fit(table, y)
+        UniformMKLClassifier(**SMALL, views={"one": ["abd"]}).fit(table, y)
     with pytest.raises(ConfigError, match="view 'one': index 7 is out of bounds"):
-        AverageClassifier(**SMALL, views={"one": [7]}).fit(X, y)
+        UniformMKLClassifier(**SMALL, views={"one": [7]}).fit(X, y)
 
 
 def test_sparse_samples_give_the_scores_of_dense_ones() -> None:
     X, y = blobs()
     X = np.maximum(X, 0)
-    dense = AverageClassifier(kernels=TABLES, tol=1e-6).fit(X, y)
-    sparse = AverageClassifier(kernels=TABLES, tol=1e-6).fit(scipy.sparse.csc_array(X), y)
+    dense = UniformMKLClassifier(kernels=TABLES, tol=1e-6).fit(X, y)
+    sparse = UniformMKLClassifier(kernels=TABLES, tol=1e-6).fit(scipy.sparse.csc_array(X), y)
     np.testing.assert_allclose(sparse.decision_function(X), dense.decision_function(X), atol=1e-3)
 
 
@@ -125,14 +137,14 @@ def test_sparse_samples_give_the_scores_of_dense_ones() -> None:
 def test_a_cluster_and_threads_change_nothing(n_jobs: int, two_workers: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(training_module.RunConfig, "tile", 40)
     X, y = blobs()
-    near = AverageClassifier(kernels=TABLES, n_jobs=n_jobs).fit(X, y)
-    far = AverageClassifier(kernels=TABLES, cluster=two_workers.client.scheduler.address).fit(X, y)
+    near = UniformMKLClassifier(kernels=TABLES, n_jobs=n_jobs).fit(X, y)
+    far = UniformMKLClassifier(kernels=TABLES, cluster=two_workers.client.scheduler.address).fit(X, y)
     assert np.array_equal(near.decision_function(X), far.decision_function(X))
 
 
 def test_it_works_with_scikit_learns_tools() -> None:
     X, y = blobs()
-    search = GridSearchCV(AverageClassifier(**SMALL), {"C": np.array([1, 10])}, cv=2)
+    search = GridSearchCV(UniformMKLClassifier(**SMALL), {"C": np.array([1, 10])}, cv=2)
     model = make_pipeline(StandardScaler(), search).fit(X, y)
     assert model.score(X, y) > 0.8
     again = pickle.loads(pickle.dumps(model))
@@ -143,14 +155,14 @@ def test_it_works_with_scikit_learns_tools() -> None:
 def test_what_cannot_be_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     X, y = blobs()
     with pytest.raises(ConfigError, match="C should be positive"):
-        AverageClassifier(C=-1).fit(X, y)
+        UniformMKLClassifier(C=-1).fit(X, y)
     with pytest.raises(ConfigError, match="unknown kernel 'rbg'; did you mean 'rbf'"):
-        AverageClassifier(kernels=[{"kernel": "rbg"}]).fit(X, y)
+        UniformMKLClassifier(kernels=[{"kernel": "rbg"}]).fit(X, y)
     with pytest.raises(ConfigError, match=r"kernels\[1\] lacks kernel"):
-        AverageClassifier(kernels=[{"kernel": "rbf"}, {"width": 1.0}]).fit(X, y)
+        UniformMKLClassifier(kernels=[{"kernel": "rbf"}, {"width": 1.0}]).fit(X, y)
     monkeypatch.setattr(training_module, "SHARE", 0.0)
     with pytest.raises(ResourceError, match="3 kernels of 90 samples take 0 MB, more than 0% of"):
-        AverageClassifier().fit(X, y)
+        UniformMKLClassifier().fit(X, y)
 
 
 def test_a_gap_that_is_not_proved_is_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -159,5 +171,5 @@ def test_a_gap_that_is_not_proved_is_warned_of(monkeypatch: pytest.MonkeyPatch) 
     cut_short = "dmkl.estimators.base.solve"
     monkeypatch.setattr(cut_short, lambda *args, **kwargs: replace(solve(*args, **kwargs), converged=False, gap=0.5))
     with pytest.warns(ConvergenceWarning, match=r"the gap is 5.0e-01 after 1 rounds, not 0.001"):
-        fitted = AverageClassifier(**SMALL).fit(X, y)
+        fitted = UniformMKLClassifier(**SMALL).fit(X, y)
     assert fitted.gap_ == 0.5

@@ -68,7 +68,8 @@ class TrainingSet:
             dtype="float32",
             runtime=runtime,
             memory=Budget.default(),
-            indefinite=[kernel.name for kernel in self.bank.kernels if kernel.function.indefinite],
+            indefinite=self.bank.indefinite,
+            given=self.bank.unproven,
             backend="cluster" if runtime.remote else "memory",
         )
 

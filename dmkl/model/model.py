@@ -12,7 +12,7 @@ coefficients of a class sum to zero and the shift is nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -62,11 +62,18 @@ class Model:
 
     def decision(self, data: Dataset, runtime: Runtime) -> Float64:
         """Scores (n, m) of new samples, in batches of bounded size."""
+        return self._batched(scores_of, data, runtime)
+
+    def shares(self, data: Dataset, runtime: Runtime) -> Float64:
+        """What every kernel adds to the scores of new samples, (n, m, s); the rest is the intercept."""
+        return self._batched(shares_of, data, runtime)
+
+    def _batched(self, function: Callable[[Model, Dataset], Float64], data: Dataset, runtime: Runtime) -> Float64:
         self.check_views(data)
         step = max(1, min(4096, int(BATCH_BYTES / (8 * max(1, len(self.samples))))))
         spans = [slice(start, start + step) for start in range(0, data.n, step)]
         tasks = ((self, data.take(np.arange(data.n)[span])) for span in spans)
-        return np.concatenate(list(runtime.map(scores_of, tasks)))
+        return np.concatenate(list(runtime.map(function, tasks)))
 
     def predict(self, scores: Float64) -> Labels:
         """Labels from scores: the score itself, the sign for one column, the best class, or every positive label."""
@@ -131,13 +138,27 @@ class TurnedPair(CrossPair):
 def scores_of(model: Model, data: Dataset) -> Float64:
     """Scores of one batch."""
     scores = np.tile(model.intercept, (data.n, 1))
+    for _, part in _parts(model, data):
+        scores += part
+    return scores
+
+
+def shares_of(model: Model, data: Dataset) -> Float64:
+    """Kernel by kernel, of one batch."""
+    shares = np.zeros((data.n, len(model.weights), len(model.bank)))
+    for a, part in _parts(model, data):
+        shares[:, :, a] = part
+    return shares
+
+
+def _parts(model: Model, data: Dataset) -> Iterator[tuple[int, Float64]]:
+    """Kernels with weight, and what they add to the scores (n, m)."""
     active = [int(a) for a in np.flatnonzero(np.abs(model.weights).max(axis=0))]
     skew = [a for a in active if not model.bank.kernels[a].function.symmetric]
     for a, values in model.bank.values(CrossPair(model, data), [a for a in active if a not in skew]):
-        scores += values @ model.of_kernel(a)
+        yield a, values @ model.of_kernel(a)
     for a, values in model.bank.values(TurnedPair(model, data), skew):
-        scores += values.T @ model.of_kernel(a)
-    return scores
+        yield a, values.T @ model.of_kernel(a)
 
 
 class TrainingViews(Protocol):
