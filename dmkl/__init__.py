@@ -34,18 +34,6 @@ if TYPE_CHECKING:
     )
     from dmkl.stack import KernelStack
 
-_ESTIMATORS = (
-    "L1MKLClassifier",
-    "LpMKLClassifier",
-    "MIKLClassifier",
-    "ObscureClassifier",
-    "SharedMKLClassifier",
-    "SpicyMKLClassifier",
-    "SpicyMKLRegressor",
-    "UniformMKLClassifier",
-    "UniformMKLRegressor",
-    "VSKLClassifier",
-)
 _SOLVERS = (
     "Fit",
     "L1MKL",
@@ -90,7 +78,8 @@ __all__ = [
 ]
 
 _HOMES = {"KernelStack": "dmkl.stack", "repair": "dmkl.kernels"}
-_HOMES |= dict.fromkeys(_SOLVERS, "dmkl.solvers") | dict.fromkeys(_ESTIMATORS, "dmkl.estimators")
+_HOMES |= dict.fromkeys(_SOLVERS, "dmkl.solvers")
+_HOMES |= {name: "dmkl.estimators" for name in __all__ if name.endswith(("Classifier", "Regressor"))}
 
 
 def __getattr__(name: str) -> Any:

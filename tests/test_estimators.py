@@ -10,9 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse
+from joblib import cpu_count, parallel_config
+from sklearn import config_context
 from sklearn.base import clone, is_classifier, is_regressor
+from sklearn.calibration import CalibratedClassifierCV
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.model_selection import GridSearchCV
+from sklearn.model_selection import GridSearchCV, cross_validate
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
@@ -42,7 +45,19 @@ def blobs(classes: int = 3, n: int = 90, seed: int = 0) -> tuple[np.ndarray, np.
     return rng.normal(size=(n, 4)) + 2 * np.eye(4)[y], y
 
 
-@parametrize_with_checks([estimator(**SMALL) for estimator in ESTIMATORS])
+CHECKED = [estimator(**SMALL) for estimator in ESTIMATORS]
+CHECKED += [dmkl.UniformMKLClassifier(kernels="precomputed"), dmkl.VSKLClassifier(kernels="precomputed")]
+NO_KERNEL = "gives a matrix that is not positive semidefinite for a kernel, which is refused"
+
+
+def expected_failures(estimator: Any) -> dict[str, str]:
+    """The checks that an estimator is known to fail, and why."""
+    if estimator.kernels == "precomputed":
+        return {"check_positive_only_tag_during_fit": NO_KERNEL, "check_estimators_dtypes": NO_KERNEL}
+    return {}
+
+
+@parametrize_with_checks(CHECKED, expected_failed_checks=expected_failures, xfail_strict=True)
 def test_scikit_learns_contract(estimator: Any, check: Any) -> None:
     check(estimator)
 
@@ -142,6 +157,34 @@ def test_a_cluster_and_threads_change_nothing(n_jobs: int, two_workers: Any, mon
     assert np.array_equal(near.decision_function(X), far.decision_function(X))
 
 
+def scores_of_a_fit(X: np.ndarray, y: np.ndarray) -> np.ndarray:
+    return UniformMKLClassifier(kernels=TABLES, cluster="current").fit(X, y).decision_function(X)
+
+
+def test_the_current_client_is_used(two_workers: Any) -> None:
+    X, y = blobs()
+    with pytest.raises(ConfigError, match="no Dask client is current"):
+        scores_of_a_fit(X, y)
+    here = UniformMKLClassifier(kernels=TABLES).fit(X, y).decision_function(X)
+    client = two_workers.client
+    with client.as_current():
+        assert np.array_equal(scores_of_a_fit(X, y), here)
+        assert client.status == "running"
+    inside = [client.submit(scores_of_a_fit, X, y, pure=False) for _ in range(3)]  # more than there are threads
+    assert all(np.array_equal(scores, here) for scores in client.gather(inside))
+    with pytest.raises(ConfigError, match="cluster should be a text, because scikit-learn copies parameters"):
+        UniformMKLClassifier(cluster=client).fit(X, y)
+
+
+@pytest.mark.parametrize(
+    ("n_jobs", "threads"), [(None, 1), (1, 1), (3, 3), (-1, cpu_count()), (-2, max(1, cpu_count() - 1))]
+)
+def test_n_jobs_means_what_it_means_everywhere(n_jobs: int | None, threads: int) -> None:
+    assert UniformMKLClassifier(n_jobs=n_jobs)._threads() == threads
+    with parallel_config(n_jobs=2, backend="threading"):
+        assert UniformMKLClassifier()._threads() == 2
+
+
 def test_it_works_with_scikit_learns_tools() -> None:
     X, y = blobs()
     search = GridSearchCV(UniformMKLClassifier(**SMALL), {"C": np.array([1, 10])}, cv=2)
@@ -150,6 +193,38 @@ def test_it_works_with_scikit_learns_tools() -> None:
     again = pickle.loads(pickle.dumps(model))
     assert np.array_equal(again.predict(X), model.predict(X))
     assert clone(search.best_estimator_).get_params() == search.best_estimator_.get_params()
+
+
+@pytest.mark.parametrize("estimator", ESTIMATORS)
+def test_searches_and_validation(estimator: Any) -> None:
+    X, y = blobs(classes=2)
+    constant = "lam" if estimator is dmkl.MIKLClassifier else "C"
+    points = {constant: [0.1, 1.0], "tol": [1e-2]}
+    best = GridSearchCV(estimator(**SMALL), points, cv=2, error_score="raise").fit(X, y).best_estimator_
+    scoring = ["r2", "neg_mean_absolute_error"] if is_regressor(best) else ["accuracy", "roc_auc", "f1"]
+    found = cross_validate(best, X, y, scoring=scoring, cv=2, return_estimator=True, error_score="raise")
+    assert all(fitted.gap_ <= 1e-2 for fitted in found["estimator"])
+    assert all(np.mean(found[f"test_{name}"]) > -0.4 for name in scoring)
+
+
+@pytest.mark.parametrize("estimator", [estimator for estimator in ESTIMATORS if is_classifier(estimator())])
+@pytest.mark.parametrize("classes", [2, 3])
+def test_probabilities_by_calibration(estimator: Any, classes: int) -> None:
+    X, y = blobs(classes)
+    calibrated = CalibratedClassifierCV(estimator(**SMALL), cv=2).fit(X, y)
+    chances = calibrated.predict_proba(X)
+    assert chances.shape == (len(X), classes)
+    assert calibrated.score(X, y) > 0.7
+    assert np.log(chances[np.arange(len(X)), y]).mean() > -np.log(classes)
+
+
+@pytest.mark.parametrize("routing", [False, True])
+def test_shares_come_through_a_pipeline(routing: bool) -> None:
+    X, y = blobs()
+    with config_context(enable_metadata_routing=routing):
+        model = make_pipeline(StandardScaler(), UniformMKLClassifier(kernels=TABLES)).fit(X, y)
+        shares = model.predict(X, split=True)
+        np.testing.assert_allclose(shares.sum(axis=2) + model[-1].intercept_, model.decision_function(X), atol=1e-9)
 
 
 def test_what_cannot_be_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -93,7 +93,10 @@ def solve_interior(K: NDArray[Any], y: Float64, C: float, norm: MixedNorm, tol: 
         if idle == 2 or solved:
             best = replace(best, weights=machine.weights, beta=point.beta, primal=primal)
             break
-        point, length = machine.step(point, FLOOR * tol * abs(best.dual))
+        try:
+            point, length = machine.step(point, FLOOR * tol * abs(best.dual))
+        except np.linalg.LinAlgError:  # no digits left: what was found so far is judged by its bounds
+            break
         idle = idle + 1 if length < STALLED else 0
     return best
 
