@@ -6,6 +6,7 @@ from dmkl.version import __version__
 
 if TYPE_CHECKING:
     from dmkl.estimators import (
+        KernelBank,
         L1MKLClassifier,
         LpMKLClassifier,
         MIKLClassifier,
@@ -54,6 +55,7 @@ __all__ = [
     "MIKL",
     "VSKL",
     "Fit",
+    "KernelBank",
     "KernelStack",
     "L1MKLClassifier",
     "LpMKL",
@@ -77,7 +79,7 @@ __all__ = [
     "solve_path",
 ]
 
-_HOMES = {"KernelStack": "dmkl.stack", "repair": "dmkl.kernels"}
+_HOMES = {"KernelBank": "dmkl.estimators", "KernelStack": "dmkl.stack", "repair": "dmkl.kernels"}
 _HOMES |= dict.fromkeys(_SOLVERS, "dmkl.solvers")
 _HOMES |= {name: "dmkl.estimators" for name in __all__ if name.endswith(("Classifier", "Regressor"))}
 

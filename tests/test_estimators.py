@@ -45,8 +45,8 @@ def blobs(classes: int = 3, n: int = 90, seed: int = 0) -> tuple[np.ndarray, np.
     return rng.normal(size=(n, 4)) + 2 * np.eye(4)[y], y
 
 
-CHECKED = [estimator(**SMALL) for estimator in ESTIMATORS]
-CHECKED += [dmkl.UniformMKLClassifier(kernels="precomputed"), dmkl.VSKLClassifier(kernels="precomputed")]
+CHECKED = [estimator(**SMALL) for estimator in (*ESTIMATORS, dmkl.KernelBank)]
+CHECKED += [estimator(kernels="precomputed") for estimator in (dmkl.UniformMKLClassifier, dmkl.VSKLClassifier)]
 NO_KERNEL = "gives a matrix that is not positive semidefinite for a kernel, which is refused"
 
 

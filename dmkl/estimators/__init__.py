@@ -2,6 +2,7 @@
 
 from dmkl.estimators.base import KernelClassifier, KernelEstimator, KernelRegressor
 from dmkl.estimators.joint import ObscureClassifier, SharedMKLClassifier
+from dmkl.estimators.kernel_bank import KernelBank
 from dmkl.estimators.mikl import MIKLClassifier
 from dmkl.estimators.separate import (
     L1MKLClassifier,
@@ -27,6 +28,7 @@ ESTIMATORS = (
 
 __all__ = [
     "ESTIMATORS",
+    "KernelBank",
     "KernelClassifier",
     "KernelEstimator",
     "KernelRegressor",

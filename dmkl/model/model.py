@@ -96,17 +96,22 @@ class Model:
 
     def check_views(self, data: Dataset) -> None:
         """Refuse data that lack a view, or have one of another kind or width."""
-        for kernel in self.bank.kernels:
-            if kernel.view not in data.views:
-                hint = did_you_mean(kernel.view, list(data.views))
-                raise DataError(f"the model needs view '{kernel.view}', the data lack it", hint)
-            view = data.views[kernel.view]
-            wanted = self.about["widths"][kernel.view]
-            if view.kind != kernel.function.view_kind or view.values.shape[1] != wanted:
-                raise DataError(
-                    f"view '{kernel.view}' is a {view.kind} view with {view.values.shape[1]} columns, the model "
-                    f"was trained on a {kernel.function.view_kind} view with {wanted}"
-                )
+        check_views(self.bank, self.about["widths"], data)
+
+
+def check_views(bank: Bank, widths: Mapping[str, int], data: Dataset) -> None:
+    """Refuse data that lack a view of these kernels, or have one of another kind or width than in training."""
+    for kernel in bank.kernels:
+        if kernel.view not in data.views:
+            hint = did_you_mean(kernel.view, list(data.views))
+            raise DataError(f"the model needs view '{kernel.view}', the data lack it", hint)
+        view = data.views[kernel.view]
+        wanted = widths[kernel.view]
+        if view.kind != kernel.function.view_kind or view.values.shape[1] != wanted:
+            raise DataError(
+                f"view '{kernel.view}' is a {view.kind} view with {view.values.shape[1]} columns, the model "
+                f"was trained on a {kernel.function.view_kind} view with {wanted}"
+            )
 
 
 class CrossPair:
