@@ -19,6 +19,7 @@ from sklearn.model_selection import GridSearchCV, cross_validate
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
+from sklearn.utils.validation import has_fit_parameter
 
 import dmkl
 from dmkl.config import KernelConfig, construct
@@ -47,6 +48,7 @@ def blobs(classes: int = 3, n: int = 90, seed: int = 0) -> tuple[np.ndarray, np.
 
 CHECKED = [estimator(**SMALL) for estimator in (*ESTIMATORS, dmkl.KernelBank)]
 CHECKED += [estimator(kernels="precomputed") for estimator in (dmkl.UniformMKLClassifier, dmkl.VSKLClassifier)]
+UP_TO_THE_GAP = "compares scores to 1e-7, what is proved is the gap: tests/test_weights.py compares objectives"
 NO_KERNEL = "gives a matrix that is not positive semidefinite for a kernel, which is refused"
 
 
@@ -54,6 +56,8 @@ def expected_failures(estimator: Any) -> dict[str, str]:
     """The checks that an estimator is known to fail, and why."""
     if estimator.kernels == "precomputed":
         return {"check_positive_only_tag_during_fit": NO_KERNEL, "check_estimators_dtypes": NO_KERNEL}
+    if has_fit_parameter(estimator, "sample_weight"):
+        return {f"check_sample_weight_equivalence_on_{kind}_data": UP_TO_THE_GAP for kind in ("dense", "sparse")}
     return {}
 
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import validate_data
+from sklearn.utils.validation import _check_sample_weight, validate_data
 
 from dmkl.data import Dataset, Labels
 from dmkl.errors import ConfigError, DataError
@@ -29,6 +29,9 @@ from dmkl.runtime import Local, Runtime, open_runtime
 from dmkl.solvers import solve
 from dmkl.stack import KernelStack, open_stack
 from dmkl.store import KernelStore
+
+Float64 = NDArray[np.float64]
+_Asked = tuple[Source, KernelStack, Labels, Float64 | None]
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -62,11 +65,19 @@ class KernelEstimator(KernelInput):
         """Learn weights and coefficients from samples X and their labels or targets y."""
         return self._fit(X, y)
 
-    def _fit(self, X: Any, y: Any) -> Self:
+    def _fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         with self._runtime() as runtime:
             stored = isinstance(X, str | os.PathLike)
-            source, stack, labels = (self._opened if stored else self._built)(X, y, runtime)
-            fit = solve(stack, labels, self._formulation(), tol=self.tol, seed=self.seed, max_seconds=self.max_seconds)
+            source, stack, labels, counts = (self._opened if stored else self._built)(X, y, sample_weight, runtime)
+            fit = solve(
+                stack,
+                labels,
+                self._formulation(),
+                tol=self.tol,
+                seed=self.seed,
+                sample_weight=counts,
+                max_seconds=self.max_seconds,
+            )
         if not fit.converged:
             message = f"the gap is {fit.worst_gap:.1e} after {fit.rounds} rounds, not {self.tol:g}"
             warnings.warn(message, ConvergenceWarning, stacklevel=3)
@@ -78,33 +89,46 @@ class KernelEstimator(KernelInput):
         self.n_passes_ = fit.passes
         return self
 
-    def _built(self, X: Any, y: Any, runtime: Runtime) -> tuple[Source, KernelStack, Labels]:
-        """Kernels computed from samples."""
+    def _built(self, X: Any, y: Any, sample_weight: Any, runtime: Runtime) -> _Asked:
+        """Kernels computed from samples, those of weight 0 left out."""
         views, y = self._training_views(X, y)
+        data, counts = Dataset(views), self._counts(y, sample_weight)
+        if counts is not None and not counts.all():
+            self._kept = np.flatnonzero(counts)
+            if len(self._kept) < 2:
+                raise ValueError(f"{len(self._kept)} samples have a weight above 0, at least two are needed")
+            data, y, counts = data.among(self._kept), y[self._kept], counts[self._kept]
         labels = self._learnt(y)
-        samples = TrainingSet.fit(self._tables(), Dataset(views, labels), runtime)
-        return samples, samples.stack(runtime), labels
+        samples = TrainingSet.fit(self._tables(), Dataset(data.views, labels), runtime)
+        return samples, samples.stack(runtime), labels, counts
 
-    def _opened(self, X: Any, y: Any, runtime: Runtime) -> tuple[Source, KernelStack, Labels]:
+    def _opened(self, X: Any, y: Any, sample_weight: Any, runtime: Runtime) -> _Asked:
         """The kernels of a store, and its labels unless there are others."""
         if self.kernels is not None or self.views is not None:
             raise ConfigError("a store has its own kernels and views", "leave kernels and views out")
         store = KernelStore(Path(X))
         y = _names(store.labels) if y is None and store.labels is not None else y
-        labels = self._learnt(validate_data(self, y=y))
-        self.columns_ = None
-        return store, open_stack(store.path, runtime=runtime), labels
+        y = validate_data(self, y=y)
+        self.columns_ = self._kept = None
+        counts = self._counts(y, sample_weight)
+        return store, open_stack(store.path, runtime=runtime), self._learnt(y), counts
+
+    def _counts(self, y: Any, sample_weight: Any) -> Float64 | None:
+        """How many times each sample counts; None where that is once."""
+        if sample_weight is None:
+            return None
+        return np.asarray(_check_sample_weight(sample_weight, y, dtype=np.float64, ensure_non_negative=True))
 
     def _learnt(self, y: NDArray[Any]) -> Labels:
         """The labels or targets to train on."""
         raise NotImplementedError
 
-    def _scores(self, X: Any) -> NDArray[np.float64]:
+    def _scores(self, X: Any) -> Float64:
         """Scores (n, m) of new samples."""
         data = self._new_views(X)
         return self.model_.decision(data, Local(self._threads()))
 
-    def _shares(self, X: Any) -> NDArray[np.float64]:
+    def _shares(self, X: Any) -> Float64:
         """(n, m, s): what each kernel adds to the scores; the intercept is the rest."""
         data = self._new_views(X)
         return self.model_.shares(data, Local(self._threads()))
@@ -136,7 +160,7 @@ class KernelClassifier(ClassifierMixin, KernelEstimator):
         scores = self._scores(X)
         return np.asarray(self.classes_[self.model_.predict(scores).values])
 
-    def decision_function(self, X: Any, *, split: bool = False) -> NDArray[np.float64]:
+    def decision_function(self, X: Any, *, split: bool = False) -> Float64:
         """Scores: (n,) for two classes, positive for the second; else (n, m).
 
         With `split` the shares (n, m, s) of the kernels, whose sum with `intercept_` they are.
@@ -158,7 +182,7 @@ class KernelClassifier(ClassifierMixin, KernelEstimator):
 class KernelRegressor(RegressorMixin, KernelEstimator):
     """One real target."""
 
-    def predict(self, X: Any, *, split: bool = False) -> NDArray[np.float64]:
+    def predict(self, X: Any, *, split: bool = False) -> Float64:
         """The target of each sample; with `split` the shares (n, 1, s) of the kernels in it."""
         return self._shares(X) if split else self._scores(X)[:, 0]
 

@@ -6,7 +6,7 @@ A table of features, divided by columns; views by their names; or a stack of ker
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -44,9 +44,10 @@ class KernelInput(BaseEstimator):
 
     def _training_views(self, X: Any, y: Any = NOTHING) -> tuple[dict[str, View], Any]:
         """The views of training samples, and y checked."""
+        self.columns_: dict[str, NDArray[np.int64]] | None = None
+        self._kept: NDArray[np.int64] | None = None  # the samples of some weight, where there are others
         of_y = {} if y is NOTHING else {"y_numeric": is_regressor(self)}
         if _is_dict(X):
-            self.columns_ = None
             return _mapped(X), y if y is NOTHING else validate_data(self, y=y, **of_y)
         checked = validate_data(self, X, y, ensure_min_samples=2, **self._accepted(), **of_y)
         values, y = checked if isinstance(checked, tuple) else (checked, y)
@@ -54,13 +55,18 @@ class KernelInput(BaseEstimator):
         return self._divided(values), y
 
     def _new_views(self, X: Any) -> Dataset:
-        """The views of other samples."""
+        """The views of other samples; distances and kernels are those to the samples that were learnt from."""
         check_is_fitted(self)
         if _is_dict(X):
-            return Dataset(_mapped(X))
-        if self.columns_ is None:
+            views = _mapped(X)
+        elif self.columns_ is None:
             raise DataError("this was fitted on views with names", "give a dict of views of the same names")
-        return Dataset(self._divided(validate_data(self, X, reset=False, **self._accepted())))
+        else:
+            views = self._divided(validate_data(self, X, reset=False, **self._accepted()))
+        if self._kept is not None:
+            apart = {name: view for name, view in views.items() if view.kind != "features"}
+            views |= {name: replace(view, values=view.values[:, self._kept]) for name, view in apart.items()}
+        return Dataset(views)
 
     def _accepted(self) -> dict[str, Any]:
         return {"accept_sparse": False if self._stacked else "csr", "allow_nd": self._stacked}

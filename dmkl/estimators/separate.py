@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from dmkl.estimators.base import KernelClassifier, KernelRegressor
+from dmkl.estimators.weighted import WeightedClassifier, WeightedRegressor
 from dmkl.solvers import L1MKL, VSKL, LpMKL, UniformMKL
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class UniformMKLClassifier(KernelClassifier):
+class UniformMKLClassifier(WeightedClassifier):
     """The average kernel, with `loss` "hinge", "logistic" or "squared": the baseline."""
 
     formulation: ClassVar = UniformMKL
@@ -21,7 +21,7 @@ class UniformMKLClassifier(KernelClassifier):
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class UniformMKLRegressor(KernelRegressor):
+class UniformMKLRegressor(WeightedRegressor):
     """The average kernel, with `loss` "squared", or "epsilon" with its tube: the baseline of a regression."""
 
     formulation: ClassVar = UniformMKL
@@ -32,7 +32,7 @@ class UniformMKLRegressor(KernelRegressor):
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class VSKLClassifier(KernelClassifier):
+class VSKLClassifier(WeightedClassifier):
     """Few kernels inside a view; all views used (q = inf), or fewer (q = 1 to 2)."""
 
     formulation: ClassVar = VSKL
@@ -42,7 +42,7 @@ class VSKLClassifier(KernelClassifier):
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class L1MKLClassifier(KernelClassifier):
+class L1MKLClassifier(WeightedClassifier):
     """Few kernels overall."""
 
     formulation: ClassVar = L1MKL
@@ -51,7 +51,7 @@ class L1MKLClassifier(KernelClassifier):
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class LpMKLClassifier(KernelClassifier):
+class LpMKLClassifier(WeightedClassifier):
     """From few kernels (p = 1) to all of them alike (p = inf)."""
 
     formulation: ClassVar = LpMKL

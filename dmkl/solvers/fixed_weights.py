@@ -122,7 +122,8 @@ class _Whole:
     def _tasks(self, problem: Problem, state: State, classes: NDArray[np.int64]) -> Iterator[tuple[Any, ...]]:
         for k in classes:
             y = problem.Y[:, k]
-            yield self._machine, self._prepared, y, column(state.coef, k) * y, problem.tol, problem.oracle
+            upper = self._machine.C * problem.counts
+            yield self._machine, self._prepared, y, upper, column(state.coef, k) * y, problem.tol, problem.oracle
 
 
 def _prepare(oracle: str, K: NDArray[Any]) -> Prepared:
@@ -131,9 +132,9 @@ def _prepare(oracle: str, K: NDArray[Any]) -> Prepared:
 
 
 def _solve_whole(
-    machine: FixedWeights, kernel: Prepared, y: Float64, warm: Float64, tol: float, oracle: str
+    machine: FixedWeights, kernel: Prepared, y: Float64, upper: Float64, warm: Float64, tol: float, oracle: str
 ) -> SvmResult:
-    return ORACLES[oracle](kernel, y, machine.C, intercept=machine.intercept, alpha=warm, tol=tol)
+    return ORACLES[oracle](kernel, y, upper, intercept=machine.intercept, alpha=warm, tol=tol)
 
 
 @dataclass(frozen=True)
@@ -160,16 +161,16 @@ class _Compact:
 
     def solve(self, question: Question) -> Answer:
         free, warm, tol = self.machine.intercept, np.abs(question.warm.beta), INNER * question.tol
-        oracle = ORACLES[question.oracle]
-        answer = oracle(question.block, question.y, self.machine.C, intercept=free, alpha=warm, tol=tol)
+        oracle, upper = ORACLES[question.oracle], self.machine.C * question.counts
+        answer = oracle(question.block, question.y, upper, intercept=free, alpha=warm, tol=tol)
         return Answer(answer.alpha * question.y, answer.dual, svm_calls=1, oracle_calls=1)
 
-    def primal(self, beta: Float64, scores: Float64, y: Float64, answer: Answer) -> Certified:
-        C, free = self.machine.C, self.machine.intercept
-        primal, _, intercept = svm_bounds(beta, scores, y, C, 1.0, free)
+    def primal(self, beta: Float64, scores: Float64, y: Float64, counts: Float64, answer: Answer) -> Certified:
+        upper, free = self.machine.C * counts, self.machine.intercept
+        primal, _, intercept = svm_bounds(beta, scores, y, upper, 1.0, free)
         return Certified(primal, intercept, y * (scores + intercept))
 
-    def dual(self, answer: Answer, forms: Float64, y: Float64) -> float:
+    def dual(self, answer: Answer, forms: Float64, y: Float64, counts: Float64) -> float:
         return answer.dual
 
     def matter(self, weights: Float64, forms: Float64) -> NDArray[np.bool_]:
