@@ -5,7 +5,19 @@ from typing import TYPE_CHECKING, Any
 from dmkl.version import __version__
 
 if TYPE_CHECKING:
-    from dmkl.estimators import SpicyMKLClassifier, SpicyMKLRegressor
+    from dmkl.estimators import (
+        KernelBank,
+        L1MKLClassifier,
+        LpMKLClassifier,
+        MIKLClassifier,
+        ObscureClassifier,
+        SharedMKLClassifier,
+        SpicyMKLClassifier,
+        SpicyMKLRegressor,
+        UniformMKLClassifier,
+        UniformMKLRegressor,
+        VSKLClassifier,
+    )
     from dmkl.kernels import repair
     from dmkl.solvers import (
         L1MKL,
@@ -23,7 +35,6 @@ if TYPE_CHECKING:
     )
     from dmkl.stack import KernelStack
 
-_ESTIMATORS = ("SpicyMKLClassifier", "SpicyMKLRegressor")
 _SOLVERS = (
     "Fit",
     "L1MKL",
@@ -44,14 +55,23 @@ __all__ = [
     "MIKL",
     "VSKL",
     "Fit",
+    "KernelBank",
     "KernelStack",
+    "L1MKLClassifier",
     "LpMKL",
+    "LpMKLClassifier",
+    "MIKLClassifier",
     "Obscure",
+    "ObscureClassifier",
     "SharedMKL",
+    "SharedMKLClassifier",
     "SpicyMKL",
     "SpicyMKLClassifier",
     "SpicyMKLRegressor",
     "UniformMKL",
+    "UniformMKLClassifier",
+    "UniformMKLRegressor",
+    "VSKLClassifier",
     "__version__",
     "grid",
     "repair",
@@ -59,8 +79,9 @@ __all__ = [
     "solve_path",
 ]
 
-_HOMES = {"KernelStack": "dmkl.stack", "repair": "dmkl.kernels"}
-_HOMES |= dict.fromkeys(_SOLVERS, "dmkl.solvers") | dict.fromkeys(_ESTIMATORS, "dmkl.estimators")
+_HOMES = {"KernelBank": "dmkl.estimators", "KernelStack": "dmkl.stack", "repair": "dmkl.kernels"}
+_HOMES |= dict.fromkeys(_SOLVERS, "dmkl.solvers")
+_HOMES |= {name: "dmkl.estimators" for name in __all__ if name.endswith(("Classifier", "Regressor"))}
 
 
 def __getattr__(name: str) -> Any:

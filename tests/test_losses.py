@@ -13,20 +13,22 @@ from hypothesis.extra.numpy import arrays
 from dmkl.errors import ConfigError
 from dmkl.losses import LOSSES, Loss, balanced
 
-EVERY = pytest.mark.parametrize("name", list(LOSSES))
+EVERY = pytest.mark.parametrize("name", [*LOSSES, *(f"{name}, counted" for name in LOSSES)])
 WIDTH = 0.3
 numbers = st.floats(-5, 5, allow_subnormal=False)
 SAMPLES = st.integers(2, 8).flatmap(lambda n: st.tuples(arrays(float, n, elements=numbers), st.just(n)))
 
 
-def made(name: str) -> Loss:
-    return LOSSES[name](WIDTH)
+def made(name: str, n: int) -> Loss:
+    """A loss of n samples; of those that are counted, each another number of times."""
+    name, _, counted = name.partition(", ")
+    return LOSSES[name](WIDTH).counting(np.linspace(0.3, 2.5, n) if counted else np.ones(n))
 
 
 def labels(name: str, n: int, seed: int) -> Any:
     """Signs of both kinds, or real targets."""
     rng = np.random.default_rng(seed)
-    return rng.normal(size=n) if made(name).regression else np.where(np.arange(n) % 2 == rng.integers(2), 1.0, -1.0)
+    return rng.normal(size=n) if made(name, n).regression else np.where(np.arange(n) % 2 == rng.integers(2), 1.0, -1.0)
 
 
 def derivative(function: Any, at: np.ndarray) -> np.ndarray:
@@ -39,7 +41,7 @@ def derivative(function: Any, at: np.ndarray) -> np.ndarray:
 def test_fenchel_young(name: str, drawn: Any, seed: int) -> None:
     """l(f) + l*(-rho) >= -rho f, with equality at rho = -l'(f): that is what makes dual values lower bounds."""
     f, n = drawn
-    loss, y = made(name), labels(name, n, seed)
+    loss, y = made(name, n), labels(name, n, seed)
     rho = loss.into_domain(y, np.random.default_rng(seed).normal(size=n))
     assert loss.total(y, f) + loss.conjugate(y, rho) + rho @ f >= -1e-9
     tangent = loss.into_domain(y, -derivative(lambda at: loss.total(y, at), f))
@@ -51,7 +53,7 @@ def test_fenchel_young(name: str, drawn: Any, seed: int) -> None:
 @given(SAMPLES, st.integers(0, 99))
 def test_slacks_make_up_the_scores_at_the_price_of_the_loss(name: str, drawn: Any, seed: int) -> None:
     f, n = drawn
-    loss, y = made(name), labels(name, n, seed)
+    loss, y = made(name, n), labels(name, n, seed)
     slacks = loss.slacks(y)
     if not slacks:
         return
@@ -60,7 +62,7 @@ def test_slacks_make_up_the_scores_at_the_price_of_the_loss(name: str, drawn: An
         assert (value >= slack.low - 1e-12).all()
         assert (value <= slack.high + 1e-12).all()
     np.testing.assert_allclose(y + sum(s.sign * v for s, v in zip(slacks, values, strict=True)), f, atol=1e-12)
-    price = sum(slack.cost * value.sum() for slack, value in zip(slacks, values, strict=True))
+    price = sum((slack.cost * value).sum() for slack, value in zip(slacks, values, strict=True))
     assert price == pytest.approx(loss.total(y, f), abs=1e-9)
 
 
@@ -68,7 +70,7 @@ def test_slacks_make_up_the_scores_at_the_price_of_the_loss(name: str, drawn: An
 @given(SAMPLES, st.integers(0, 99))
 def test_the_smooth_part_has_its_derivatives(name: str, drawn: Any, seed: int) -> None:
     _, n = drawn
-    loss, y = made(name), labels(name, n, seed)
+    loss, y = made(name, n), labels(name, n, seed)
     rho = 0.9 * loss.into_domain(y, np.random.default_rng(seed).uniform(0.1, 0.9, n) * np.sign(y))
     smooth = loss.smooth(y, rho)
     assert smooth is not None
@@ -91,7 +93,7 @@ def test_the_smooth_part_has_its_derivatives(name: str, drawn: Any, seed: int) -
 @given(SAMPLES, st.integers(0, 99), st.floats(-3, 3))
 def test_the_intercept_is_the_best_one(name: str, drawn: Any, seed: int, other: float) -> None:
     scores, n = drawn
-    loss, y = made(name), labels(name, n, seed)
+    loss, y = made(name, n), labels(name, n, seed)
     b = loss.intercept(y, scores)
     assert loss.total(y, scores + b) <= loss.total(y, scores + b + other) + 1e-9
 
@@ -100,7 +102,7 @@ def test_the_intercept_is_the_best_one(name: str, drawn: Any, seed: int, other: 
 @given(SAMPLES, st.integers(0, 99))
 def test_rho_may_be_zero_where_margins_say_so(name: str, drawn: Any, seed: int) -> None:
     f, n = drawn
-    loss, y = made(name), labels(name, n, seed)
+    loss, y = made(name, n), labels(name, n, seed)
     left_alone = loss.margins(y, f) >= 1.0
     np.testing.assert_allclose(derivative(lambda at: loss.total(y, at), f)[loss.margins(y, f) > 1.001], 0.0, atol=1e-6)
     assert loss.sparse or not left_alone.any()
@@ -108,7 +110,7 @@ def test_rho_may_be_zero_where_margins_say_so(name: str, drawn: Any, seed: int) 
 
 @EVERY
 def test_the_null_point_is_a_dual_point(name: str) -> None:
-    loss, y = made(name), labels(name, 9, 3)
+    loss, y = made(name, 9), labels(name, 9, 3)
     rho = loss.null(y)
     assert rho.sum() == pytest.approx(0.0, abs=1e-12)
     assert rho.any()

@@ -309,3 +309,14 @@ def test_a_run_that_ends_early_leaves_no_class_untrained(store: KernelStore, met
     )
     assert not fit.converged
     assert fit.coef.any(axis=0).all()
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_samples_that_are_the_same_are_no_trouble(seed: int) -> None:
+    """Free samples that repeat each other make the curvature's matrix indefinite, up to rounding."""
+    rng = np.random.default_rng(seed)
+    X = rng.random((40, 3))
+    X[X < 0.6] = 0.0
+    distances = ((X[:, None] - X) ** 2).sum(axis=2)
+    K = np.stack([np.exp(-distances / width) for width in (1.0, 4.0)]).astype(np.float32)
+    assert dmkl.solve(KernelStack.from_array(K), rng.integers(0, 3, 40), dmkl.SharedMKL(C=1.0)).converged

@@ -3,7 +3,7 @@
 from dmkl.data.dataset import Dataset, View, make_view
 from dmkl.data.examples import EXAMPLES
 from dmkl.data.labels import Labels, encode_like, make_labels
-from dmkl.data.load import load_dataset, load_split, read_source, split
+from dmkl.data.load import announced, load_dataset, load_split, read_source, split
 from dmkl.data.readers import READERS, read_arrays
 
 __all__ = [
@@ -12,6 +12,7 @@ __all__ = [
     "Dataset",
     "Labels",
     "View",
+    "announced",
     "encode_like",
     "load_dataset",
     "load_split",

@@ -79,6 +79,12 @@ class Dataset:
         self.check_square()
         return self._related(train, train), self._related(test, train, others=True)
 
+    def among(self, rows: ArrayLike) -> Dataset:
+        """Some samples, in distance and kernel views related to each other."""
+        self.check_square()
+        index = as_index(rows)
+        return self._related(index, index)
+
     def check_square(self) -> None:
         """Refuse distance and kernel views that do not relate every sample to every sample."""
         for view in self.views.values():

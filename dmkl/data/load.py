@@ -186,8 +186,7 @@ def _discover(arrays: Arrays, apart: set[str], labels: str) -> dict[str, tuple[s
         return {"features": ("features", _stack(numeric, "features"))}
     blocks: dict[str, tuple[str, Block]] = {}
     for name, values in arrays.items():
-        kind = next((kind for kind, prefix in PREFIXES.items() if name.startswith(prefix)), "")
-        view = name[2:] if kind else name
+        kind, view = announced(name)
         if name in apart or not view or not (kind or name == "X"):
             continue
         if view in blocks:
@@ -200,6 +199,12 @@ def _discover(arrays: Arrays, apart: set[str], labels: str) -> dict[str, tuple[s
             "name them X_<view>, D_<view> or K_<view>, or write [views]",
         )
     return blocks
+
+
+def announced(array: str) -> tuple[str, str]:
+    """The kind ("" if none is said) and the view that an array's name announces."""
+    kind = next((kind for kind, prefix in PREFIXES.items() if array.startswith(prefix)), "")
+    return kind, array.removeprefix(PREFIXES[kind]) if kind else array
 
 
 def _as_mask(marks: Block, name: str, n: int) -> NDArray[np.bool_]:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from dmkl.estimators.base import KernelClassifier, KernelRegressor
+from dmkl.estimators.weighted import WeightedClassifier, WeightedRegressor
 from dmkl.solvers import SpicyMKL
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class SpicyMKLClassifier(KernelClassifier):
+class SpicyMKLClassifier(WeightedClassifier):
     """Few of many kernels for every class, fewer as C grows; `loss` is "hinge", "logistic" or "squared"."""
 
     formulation: ClassVar = SpicyMKL
@@ -21,7 +21,7 @@ class SpicyMKLClassifier(KernelClassifier):
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class SpicyMKLRegressor(KernelRegressor):
+class SpicyMKLRegressor(WeightedRegressor):
     """Few of many kernels for a real target, fewer as C grows; `loss` is "squared", or "epsilon" with its tube."""
 
     formulation: ClassVar = SpicyMKL

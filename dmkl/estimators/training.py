@@ -71,7 +71,8 @@ class TrainingSet:
             memory=Budget.default(),
             near=shards if held else None,
             near_held=held,
-            indefinite=[kernel.name for kernel in self.bank.kernels if kernel.function.indefinite],
+            indefinite=self.bank.indefinite,
+            given=self.bank.unproven,
             backend="cluster" if runtime.remote else "memory",
         )
 

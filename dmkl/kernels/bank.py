@@ -148,7 +148,8 @@ class Bank:
     ) -> Iterator[tuple[int, NDArray[np.float32]]]:
         """Each kernel's finished training tile; `row_means` is (s, n), zero where nothing is centred."""
         for a, values in self.values(pair):
-            yield a, self._finished(a, values, rows, columns, row_means[a])
+            means = row_means[a]
+            yield a, self.finished(a, values, means[rows], means[columns], means)
 
     def tile(
         self, a: int, base: Float64, pair: Pair, rows: Where, columns: Where, row_means: Float64
@@ -157,18 +158,20 @@ class Bank:
 
         `row_means` is (n,), this kernel's. Whoever asks keeps the base's tile for the kernels that share it.
         """
-        return self._finished(a, self._values(a, base, pair), rows, columns, row_means)
+        values = self._values(a, base, pair)
+        return self.finished(a, values, row_means[rows], row_means[columns], row_means)
 
-    def _finished(
-        self, a: int, values: NDArray[Any], rows: Where, columns: Where, row_means: Float64
+    def finished(
+        self, a: int, values: NDArray[Any], of_rows: Float64, of_columns: Float64, row_means: Float64
     ) -> NDArray[np.float32]:
-        """Centred, scaled and rounded to what a tile holds."""
+        """Centred, scaled and rounded to what a tile holds; the means of this block's rows and columns, and (n,) those
+        of the training samples."""
         kernel = self.kernels[a]
         grand_mean = float(row_means.mean()) if kernel.centred else 0.0
         scale = kernel.scale(self.n, grand_mean)
         if kernel.centred:
-            values = values - row_means[rows, None]
-            values -= row_means[None, columns]
+            values = values - of_rows[:, None]
+            values -= of_columns[None, :]
             values += grand_mean
         if scale != 1.0:
             values = values * scale

@@ -7,14 +7,14 @@ smooth functions treat slacks as variables of their own instead of smoothing the
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, field, replace
+from typing import Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 Float64 = NDArray[np.float64]
-NEGLIGIBLE = 1e-10  # of a rho whose range is 1
+NEGLIGIBLE = 1e-10  # of a rho's range, or of a slope's
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class Slack:
     """A variable t in [low, high] a sample that moves its score by `sign * t` at the price `cost * t`."""
 
     sign: Float64
-    cost: float
+    cost: Float64 | float
     low: float
     high: float
 
@@ -38,6 +38,9 @@ class Smooth:
 
 class Loss(Protocol):
     """A convex loss; `y` holds signs -1/+1 or real targets."""
+
+    def counting(self, counts: Float64) -> Self:
+        """The loss in which every sample counts so many times: its c l(y, f) has the conjugate c l*(y, -rho / c)."""
 
     @property
     def regression(self) -> bool:
@@ -78,6 +81,20 @@ class Loss(Protocol):
         """At least 1 where rho = 0 is right, growing with the distance from where it is not."""
 
 
+@dataclass(frozen=True)
+class Counted:
+    """What every loss has: how many times each sample counts."""
+
+    counts: Float64 | float = field(default=1.0, kw_only=True)
+
+    def counting(self, counts: Float64) -> Self:
+        return replace(self, counts=counts)
+
+    def mean(self, values: Float64) -> float:
+        counts = np.broadcast_to(self.counts, values.shape)
+        return float((counts * values).sum() / counts.sum())
+
+
 def balanced(rho: Float64) -> Float64:
     """rho with the heavier side scaled down so that it sums to zero: inside every domain that held it."""
     up, down = float(rho[rho > 0].sum()), float(-rho[rho < 0].sum())
@@ -88,14 +105,17 @@ def balanced(rho: Float64) -> Float64:
     return np.where(rho < 0, rho * (up / down), rho)
 
 
-def sparse_clip(rho: Float64, low: float, high: float) -> Float64:
+def sparse_clip(rho: Float64, low: Float64 | float, high: Float64 | float) -> Float64:
     """rho in [low, high], with zeros where it is nothing but rounding."""
     clipped = np.clip(rho, low, high)
-    return np.where(np.abs(clipped) < NEGLIGIBLE, 0.0, clipped)
+    return np.where(np.abs(clipped) < NEGLIGIBLE * high, 0.0, clipped)
 
 
-def lowest(breaks: Float64, below: int) -> float:
-    """Where a convex piecewise linear function is least, whose slope starts at -below and rises by 1 at every break."""
-    ordered = np.sort(breaks)
-    left, right = max(below - 1, 0), min(below, len(ordered) - 1)
-    return 0.5 * float(ordered[left] + ordered[right])
+def lowest(breaks: Float64, rises: Float64 | float, below: float) -> float:
+    """Where a convex piecewise linear function is least; its slope starts at -below and rises so much at its breaks."""
+    order = np.argsort(breaks, kind="stable")
+    slope = np.broadcast_to(rises, breaks.shape)[order].cumsum()
+    rounding = NEGLIGIBLE * slope[-1]
+    left = min(int(slope.searchsorted(below - rounding)), len(order) - 1)
+    right = min(int(slope.searchsorted(below + rounding, side="right")), len(order) - 1)
+    return 0.5 * float(breaks[order[left]] + breaks[order[right]])

@@ -8,11 +8,11 @@ from typing import ClassVar
 import numpy as np
 
 from dmkl.errors import ConfigError
-from dmkl.losses.base import Float64, Slack, Smooth, lowest, sparse_clip
+from dmkl.losses.base import Counted, Float64, Slack, Smooth, lowest, sparse_clip
 
 
 @dataclass(frozen=True)
-class Epsilon:
+class Epsilon(Counted):
     """rho in [-1, 1] with conjugate epsilon |rho| - y rho: a box, and a kink at zero."""
 
     epsilon: float = 0.1
@@ -24,13 +24,13 @@ class Epsilon:
             raise ConfigError(f"epsilon should be at least 0 and finite, not {self.epsilon}")
 
     def total(self, y: Float64, f: Float64) -> float:
-        return float(np.maximum(np.abs(y - f) - self.epsilon, 0.0).sum())
+        return float((self.counts * np.maximum(np.abs(y - f) - self.epsilon, 0.0)).sum())
 
     def conjugate(self, y: Float64, rho: Float64) -> float:
         return float((self.epsilon * np.abs(rho) - y * rho).sum())
 
     def into_domain(self, y: Float64, rho: Float64) -> Float64:
-        return sparse_clip(rho, -1.0, 1.0)
+        return sparse_clip(rho, -self.counts, self.counts)
 
     def smooth(self, y: Float64, rho: Float64) -> Smooth:
         return Smooth(-float((y * rho).sum()), -y, np.zeros(len(y)))
@@ -41,8 +41,8 @@ class Epsilon:
     def slacks(self, y: Float64) -> list[Slack]:
         one = np.ones(len(y))
         return [
-            Slack(one, 1.0, 0.0, np.inf),
-            Slack(-one, 1.0, 0.0, np.inf),
+            Slack(one, self.counts, 0.0, np.inf),
+            Slack(-one, self.counts, 0.0, np.inf),
             Slack(one, 0.0, -self.epsilon, self.epsilon),
         ]
 
@@ -51,12 +51,14 @@ class Epsilon:
         return [np.maximum(off - rim, 0.0), np.maximum(-off - rim, 0.0), np.clip(off, -rim, rim)]
 
     def null(self, y: Float64) -> Float64:
-        rest = y - y.mean()
-        return np.asarray(rest / max(float(np.abs(rest).max()), 1e-300))
+        rest = y - self.mean(y)
+        return np.asarray(self.counts * rest / max(float(np.abs(rest).max()), 1e-300))
 
     def intercept(self, y: Float64, scores: Float64) -> float:
         rest = y - scores
-        return lowest(np.concatenate([rest - self.epsilon, rest + self.epsilon]), len(y))
+        counts = np.broadcast_to(self.counts, rest.shape)
+        breaks = np.concatenate([rest - self.epsilon, rest + self.epsilon])
+        return lowest(breaks, np.concatenate([counts, counts]), float(counts.sum()))
 
     def margins(self, y: Float64, f: Float64) -> Float64:
         """2 in the middle of the tube, 1 at its rim."""

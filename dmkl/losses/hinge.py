@@ -7,24 +7,24 @@ from typing import ClassVar
 
 import numpy as np
 
-from dmkl.losses.base import Float64, Slack, Smooth, balanced, lowest, sparse_clip
+from dmkl.losses.base import Counted, Float64, Slack, Smooth, balanced, lowest, sparse_clip
 
 
 @dataclass(frozen=True)
-class Hinge:
+class Hinge(Counted):
     """y rho in [0, 1] with conjugate -y rho: linear, so the box is all there is to it."""
 
     regression: ClassVar[bool] = False
     sparse: ClassVar[bool] = True
 
     def total(self, y: Float64, f: Float64) -> float:
-        return float(np.maximum(1.0 - y * f, 0.0).sum())
+        return float((self.counts * np.maximum(1.0 - y * f, 0.0)).sum())
 
     def conjugate(self, y: Float64, rho: Float64) -> float:
         return -float((y * rho).sum())
 
     def into_domain(self, y: Float64, rho: Float64) -> Float64:
-        return np.asarray(y * sparse_clip(y * rho, 0.0, 1.0))
+        return np.asarray(y * sparse_clip(y * rho, 0.0, self.counts))
 
     def smooth(self, y: Float64, rho: Float64) -> Smooth:
         return Smooth(self.conjugate(y, rho), -y, np.zeros(len(y)))
@@ -33,16 +33,16 @@ class Hinge:
         return step
 
     def slacks(self, y: Float64) -> list[Slack]:
-        return [Slack(-y, 1.0, 0.0, np.inf), Slack(y, 0.0, 0.0, np.inf)]
+        return [Slack(-y, self.counts, 0.0, np.inf), Slack(y, 0.0, 0.0, np.inf)]
 
     def slack_values(self, y: Float64, f: Float64) -> list[Float64]:
         return [np.maximum(1.0 - y * f, 0.0), np.maximum(y * f - 1.0, 0.0)]
 
     def null(self, y: Float64) -> Float64:
-        return balanced(y)
+        return balanced(self.counts * y)
 
     def intercept(self, y: Float64, scores: Float64) -> float:
-        return lowest(y - scores, int((y > 0).sum()))
+        return lowest(y - scores, self.counts, float((self.counts * (y > 0)).sum()))
 
     def margins(self, y: Float64, f: Float64) -> Float64:
         return y * f

@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 from scipy.special import expit, xlogy
 
-from dmkl.losses.base import Float64, Slack, Smooth, balanced
+from dmkl.losses.base import Counted, Float64, Slack, Smooth, balanced
 
 INSIDE = 1e-10  # of the ends of the domain
 LEAST = 1e-290  # what still has a reciprocal
@@ -17,31 +17,33 @@ STEPS = 60  # of Newton or bisection for the intercept
 
 
 @dataclass(frozen=True)
-class Logistic:
+class Logistic(Counted):
     """u = y rho in [0, 1] with conjugate u log u + (1 - u) log(1 - u)."""
 
     regression: ClassVar[bool] = False
     sparse: ClassVar[bool] = False
 
     def total(self, y: Float64, f: Float64) -> float:
-        return float(np.logaddexp(0.0, -y * f).sum())
+        return float((self.counts * np.logaddexp(0.0, -y * f)).sum())
 
     def conjugate(self, y: Float64, rho: Float64) -> float:
-        u = y * rho
-        return float((xlogy(u, u) + xlogy(1.0 - u, 1.0 - u)).sum())
+        u = y * rho / self.counts
+        return float((self.counts * (xlogy(u, u) + xlogy(1.0 - u, 1.0 - u))).sum())
 
     def into_domain(self, y: Float64, rho: Float64) -> Float64:
-        return np.asarray(y * np.clip(y * rho, INSIDE, 1.0 - INSIDE))  # slopes are infinite at the ends
+        return np.asarray(
+            y * self.counts * np.clip(y * rho / self.counts, INSIDE, 1.0 - INSIDE)
+        )  # slopes are infinite at the ends
 
     def smooth(self, y: Float64, rho: Float64) -> Smooth | None:
-        u = y * rho
+        u = y * rho / self.counts
         if not ((u > LEAST) & (u < 1.0)).all():
             return None
-        return Smooth(self.conjugate(y, rho), y * (np.log(u) - np.log1p(-u)), 1.0 / (u * (1.0 - u)))
+        return Smooth(self.conjugate(y, rho), y * (np.log(u) - np.log1p(-u)), 1.0 / (u * (1.0 - u)) / self.counts)
 
     def shortened(self, y: Float64, rho: Float64, step: Float64) -> Float64:
         u = y * rho
-        return np.asarray(y * np.clip(y * step, -TO_BOUNDARY * u, TO_BOUNDARY * (1.0 - u)))
+        return np.asarray(y * np.clip(y * step, -TO_BOUNDARY * u, TO_BOUNDARY * (self.counts - u)))
 
     def slacks(self, y: Float64) -> list[Slack]:
         return []
@@ -50,7 +52,7 @@ class Logistic:
         return []
 
     def null(self, y: Float64) -> Float64:
-        return balanced(y * expit(-y * self.intercept(y, np.zeros(len(y)))))
+        return balanced(self.counts * y * expit(-y * self.intercept(y, np.zeros(len(y)))))
 
     def intercept(self, y: Float64, scores: Float64) -> float:
         """Newton on a monotone slope, bisection where it leaves the bracket."""
@@ -58,9 +60,9 @@ class Logistic:
         b = 0.5 * (low + high) if not low < 0.0 < high else 0.0
         for _ in range(STEPS):
             u = expit(-y * (scores + b))
-            slope = -float((y * u).sum())
+            slope = -float((self.counts * y * u).sum())
             low, high = (b, high) if slope < 0 else (low, b)
-            curvature = float((u * (1.0 - u)).sum())
+            curvature = float((self.counts * u * (1.0 - u)).sum())
             newton = b - slope / curvature if curvature > 0 else np.inf
             step = (newton if low < newton < high else 0.5 * (low + high)) - b
             b += step

@@ -7,27 +7,27 @@ from typing import ClassVar
 
 import numpy as np
 
-from dmkl.losses.base import Float64, Slack, Smooth
+from dmkl.losses.base import Counted, Float64, Slack, Smooth
 
 
 @dataclass(frozen=True)
-class Squared:
+class Squared(Counted):
     """rho = 2 (y - f), anywhere, with conjugate rho^2 / 4 - y rho."""
 
     regression: ClassVar[bool] = True
     sparse: ClassVar[bool] = False
 
     def total(self, y: Float64, f: Float64) -> float:
-        return float(((y - f) ** 2).sum())
+        return float((self.counts * (y - f) ** 2).sum())
 
     def conjugate(self, y: Float64, rho: Float64) -> float:
-        return float((rho * (0.25 * rho - y)).sum())
+        return float((rho * (0.25 * rho / self.counts - y)).sum())
 
     def into_domain(self, y: Float64, rho: Float64) -> Float64:
         return rho
 
     def smooth(self, y: Float64, rho: Float64) -> Smooth:
-        return Smooth(self.conjugate(y, rho), 0.5 * rho - y, np.full(len(y), 0.5))
+        return Smooth(self.conjugate(y, rho), 0.5 * rho / self.counts - y, np.full(len(y), 0.5) / self.counts)
 
     def shortened(self, y: Float64, rho: Float64, step: Float64) -> Float64:
         return step
@@ -39,10 +39,10 @@ class Squared:
         return []
 
     def null(self, y: Float64) -> Float64:
-        return np.asarray(2.0 * (y - y.mean()))
+        return np.asarray(2.0 * self.counts * (y - self.mean(y)))
 
     def intercept(self, y: Float64, scores: Float64) -> float:
-        return float((y - scores).mean())
+        return self.mean(y - scores)
 
     def margins(self, y: Float64, f: Float64) -> Float64:
         return np.zeros(len(y))

@@ -2,6 +2,16 @@
 
 from dmkl.model.files import load_model, save_model
 from dmkl.model.metrics import per_class, score
-from dmkl.model.model import Model, make_model, support_per_class
+from dmkl.model.model import Model, Source, check_views, make_model, support_per_class
 
-__all__ = ["Model", "load_model", "make_model", "per_class", "save_model", "score", "support_per_class"]
+__all__ = [
+    "Model",
+    "Source",
+    "check_views",
+    "load_model",
+    "make_model",
+    "per_class",
+    "save_model",
+    "score",
+    "support_per_class",
+]

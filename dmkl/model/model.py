@@ -12,7 +12,7 @@ coefficients of a class sum to zero and the shift is nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -62,11 +62,18 @@ class Model:
 
     def decision(self, data: Dataset, runtime: Runtime) -> Float64:
         """Scores (n, m) of new samples, in batches of bounded size."""
+        return self._batched(scores_of, data, runtime)
+
+    def shares(self, data: Dataset, runtime: Runtime) -> Float64:
+        """What every kernel adds to the scores of new samples, (n, m, s); the rest is the intercept."""
+        return self._batched(shares_of, data, runtime)
+
+    def _batched(self, function: Callable[[Model, Dataset], Float64], data: Dataset, runtime: Runtime) -> Float64:
         self.check_views(data)
         step = max(1, min(4096, int(BATCH_BYTES / (8 * max(1, len(self.samples))))))
         spans = [slice(start, start + step) for start in range(0, data.n, step)]
         tasks = ((self, data.take(np.arange(data.n)[span])) for span in spans)
-        return np.concatenate(list(runtime.map(scores_of, tasks)))
+        return np.concatenate(list(runtime.map(function, tasks)))
 
     def predict(self, scores: Float64) -> Labels:
         """Labels from scores: the score itself, the sign for one column, the best class, or every positive label."""
@@ -89,17 +96,22 @@ class Model:
 
     def check_views(self, data: Dataset) -> None:
         """Refuse data that lack a view, or have one of another kind or width."""
-        for kernel in self.bank.kernels:
-            if kernel.view not in data.views:
-                hint = did_you_mean(kernel.view, list(data.views))
-                raise DataError(f"the model needs view '{kernel.view}', the data lack it", hint)
-            view = data.views[kernel.view]
-            wanted = self.about["widths"][kernel.view]
-            if view.kind != kernel.function.view_kind or view.values.shape[1] != wanted:
-                raise DataError(
-                    f"view '{kernel.view}' is a {view.kind} view with {view.values.shape[1]} columns, the model "
-                    f"was trained on a {kernel.function.view_kind} view with {wanted}"
-                )
+        check_views(self.bank, self.about["widths"], data)
+
+
+def check_views(bank: Bank, widths: Mapping[str, int], data: Dataset) -> None:
+    """Refuse data that lack a view of these kernels, or have one of another kind or width than in training."""
+    for kernel in bank.kernels:
+        if kernel.view not in data.views:
+            hint = did_you_mean(kernel.view, list(data.views))
+            raise DataError(f"the model needs view '{kernel.view}', the data lack it", hint)
+        view = data.views[kernel.view]
+        wanted = widths[kernel.view]
+        if view.kind != kernel.function.view_kind or view.values.shape[1] != wanted:
+            raise DataError(
+                f"view '{kernel.view}' is a {view.kind} view with {view.values.shape[1]} columns, the model "
+                f"was trained on a {kernel.function.view_kind} view with {wanted}"
+            )
 
 
 class CrossPair:
@@ -131,13 +143,27 @@ class TurnedPair(CrossPair):
 def scores_of(model: Model, data: Dataset) -> Float64:
     """Scores of one batch."""
     scores = np.tile(model.intercept, (data.n, 1))
+    for _, part in _parts(model, data):
+        scores += part
+    return scores
+
+
+def shares_of(model: Model, data: Dataset) -> Float64:
+    """Kernel by kernel, of one batch."""
+    shares = np.zeros((data.n, len(model.weights), len(model.bank)))
+    for a, part in _parts(model, data):
+        shares[:, :, a] = part
+    return shares
+
+
+def _parts(model: Model, data: Dataset) -> Iterator[tuple[int, Float64]]:
+    """Kernels with weight, and what they add to the scores (n, m)."""
     active = [int(a) for a in np.flatnonzero(np.abs(model.weights).max(axis=0))]
     skew = [a for a in active if not model.bank.kernels[a].function.symmetric]
     for a, values in model.bank.values(CrossPair(model, data), [a for a in active if a not in skew]):
-        scores += values @ model.of_kernel(a)
+        yield a, values @ model.of_kernel(a)
     for a, values in model.bank.values(TurnedPair(model, data), skew):
-        scores += values.T @ model.of_kernel(a)
-    return scores
+        yield a, values.T @ model.of_kernel(a)
 
 
 class TrainingViews(Protocol):

@@ -52,10 +52,10 @@ def best_intercept(
     return float(0.5 * (breaks[order[first]] + breaks[order[last]]))
 
 
-def least_hinge(scores: Float64Array, y: Float64Array, C: float) -> tuple[float, float]:
-    """C times the sum of hinge losses at the best intercept, and that intercept."""
-    b = best_intercept(scores, y, C)
-    return C * float(np.maximum(1.0 - y * (scores + b), 0.0).sum()), b
+def least_hinge(scores: Float64Array, y: Float64Array, upper: Float64Array | float) -> tuple[float, float]:
+    """The sum of hinge losses, `upper` times each, at the best intercept, and that intercept."""
+    b = best_intercept(scores, y, upper)
+    return float((upper * np.maximum(1.0 - y * (scores + b), 0.0)).sum()), b
 
 
 def svm_bounds(

@@ -37,12 +37,19 @@ def open_runtime(
     note: Callable[[str], None] = lambda text: None,
 ) -> Iterator[Runtime]:
     """'none' runs in this process, 'local[:N]' starts N worker processes, 'tcp://...' and 'tls://...' use a running
-    scheduler, 'slurm[:PROFILE]' starts worker jobs (logs and job script in `folder`).
+    scheduler, 'current' the Dask client that is current, 'slurm[:PROFILE]' starts worker jobs (logs and job script in
+    `folder`).
 
     `settings` replaces values of the SLURM profile; of the others only `tls`, the folder of keys, means something.
     """
     if cluster == "none":
         yield Local(workers)
+        return
+    if cluster == "current":
+        with _current_client() as client:
+            from dmkl.runtime.cluster import Cluster
+
+            yield Cluster(client)
         return
     folder = folder or FOLDER / f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"  # it names the jobs: one run's only
     link = _link(cluster, workers, settings or {}, folder, note)
@@ -53,6 +60,23 @@ def open_runtime(
             yield Cluster(link)
         finally:
             link.close()
+
+
+@contextlib.contextmanager
+def _current_client() -> Iterator[Any]:
+    """Somebody else's client, left open; inside a Dask task that of its worker, whose thread other tasks may take."""
+    from distributed import get_client, worker_client
+    from distributed.worker import thread_state
+
+    if hasattr(thread_state, "execution_state"):
+        with worker_client() as client:
+            yield client
+        return
+    try:
+        client = get_client()
+    except ValueError:
+        raise ConfigError("no Dask client is current", "make one before, e.g. distributed.Client()") from None
+    yield client
 
 
 @contextlib.contextmanager
@@ -100,6 +124,7 @@ def _worker_count(cluster: str, workers: int) -> int:
     if kind != "local" or not number.isdecimal() or int(number) < 1:
         raise ConfigError(
             f"'{cluster}' is not a cluster",
-            "use none, local, local:N, slurm, slurm:PROFILE, or tcp://HOST:PORT or tls://HOST:PORT of a Dask scheduler",
+            "use none, local, local:N, slurm, slurm:PROFILE, tcp://HOST:PORT or tls://HOST:PORT of a Dask scheduler, "
+            "or current",
         )
     return int(number)

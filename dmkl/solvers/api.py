@@ -89,6 +89,7 @@ def solve(
     method: str = "",
     client: Any = None,
     seed: int = 0,
+    sample_weight: Any = None,
     max_rounds: int = 100,
     max_seconds: float = np.inf,
     start: Fit | None = None,
@@ -98,7 +99,8 @@ def solve(
     """Solve to a certified relative gap of `tol` for every class.
 
     `y` holds -1/+1, any two labels, class labels (one-vs-rest) or an indicator matrix (n, m). With a
-    `distributed.Client`, tasks fan out over its workers. `start` is a fit of the same samples and classes with other
+    `distributed.Client`, tasks fan out over its workers. `sample_weight` (n,) says how many times each sample's loss
+    counts. `start` is a fit of the same samples and classes with other
     constants, which saves rounds. With a `checkpoint` path the state is saved after every round, and a run that was
     cut short goes on from there.
     """
@@ -110,10 +112,22 @@ def solve(
     ORACLES[oracle]  # an unknown name is refused before any work
     Y = formulation.targets(labels)
     warm = _warm(start, formulation, (*Y.shape, stack.s)) if start else None
+    counts = None if sample_weight is None else _counts(sample_weight, formulation, len(Y))
     runtime = stack.runtime
     if client is not None:
         stack, runtime = on_cluster(stack, client)
-    problem = Problem(stack, Y, tol, oracle, runtime, method=method, seed=seed, start=warm, observer=observer)
+    problem = Problem(
+        stack,
+        Y,
+        tol,
+        oracle,
+        runtime,
+        method=method,
+        seed=seed,
+        start=warm,
+        sample_weight=counts,
+        observer=observer,
+    )
     solver = formulation.solver(problem)
     kept = Checkpoint(checkpoint, identify(problem, formulation)) if checkpoint else None
     try:
@@ -142,6 +156,19 @@ def solve(
     )
 
 
+def _counts(sample_weight: Any, formulation: Formulation, n: int) -> NDArray[np.float64]:
+    if not formulation.weighted:
+        raise ConfigError(
+            f"{type(formulation).__name__} cannot weigh samples", "use UniformMKL, VSKL, L1MKL, LpMKL or SpicyMKL"
+        )
+    counts = np.asarray(sample_weight, dtype=np.float64)
+    if counts.shape != (n,):
+        raise DataError(f"sample weights of shape {counts.shape} for {n} samples")
+    if not ((counts > 0) & np.isfinite(counts)).all():
+        raise DataError("sample weights should be positive and finite", "leave out samples that do not count")
+    return counts
+
+
 def _warm(start: Fit, formulation: Any, shape: tuple[int, int, int]) -> State:
     """Where `start` ended, its alpha stretched to the new C: feasible, and at its bounds where it was."""
     state = start.state
@@ -154,6 +181,8 @@ def _warm(start: Fit, formulation: Any, shape: tuple[int, int, int]) -> State:
 def identify(problem: Problem, formulation: Any) -> str:
     """What a checkpoint must agree on to be gone on with; the tolerance may change."""
     digest = hashlib.blake2b(problem.Y.tobytes(), digest_size=16)
+    if problem.sample_weight is not None:
+        digest.update(problem.sample_weight.tobytes())
     digest.update(repr((formulation, problem.stack.identity, problem.oracle, problem.method, problem.seed)).encode())
     return digest.hexdigest()
 

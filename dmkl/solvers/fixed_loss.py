@@ -48,15 +48,17 @@ class FixedLoss:
         kernel = question.block if isinstance(question.block, Streamed) else Held(question.block[None])
         warm = question.warm
         start = Start(warm.beta / self.C, np.array([self.C]), warm.intercept, warm.step) if warm.beta.any() else None
-        found = minimise(kernel, question.y, self.loss, Penalty(0.0, 1.0 / self.C), INNER * question.tol, start)
+        loss = self.loss.counting(question.counts)
+        found = minimise(kernel, question.y, loss, Penalty(0.0, 1.0 / self.C), INNER * question.tol, start)
         return Answer(found.weights[0] * found.rho, self.C * found.dual, step=found.step, trace=found.trace)
 
-    def primal(self, beta: Float64, scores: Float64, y: Float64, answer: Answer) -> Certified:
-        b = self.loss.intercept(y, scores)
-        value = 0.5 * float(beta @ scores) + self.C * self.loss.total(y, scores + b)
-        return Certified(value, b, self.loss.margins(y, scores + b))
+    def primal(self, beta: Float64, scores: Float64, y: Float64, counts: Float64, answer: Answer) -> Certified:
+        loss = self.loss.counting(counts)
+        b = loss.intercept(y, scores)
+        value = 0.5 * float(beta @ scores) + self.C * loss.total(y, scores + b)
+        return Certified(value, b, loss.margins(y, scores + b))
 
-    def dual(self, answer: Answer, forms: Float64, y: Float64) -> float:
+    def dual(self, answer: Answer, forms: Float64, y: Float64, counts: Float64) -> float:
         return answer.dual
 
     def matter(self, weights: Float64, forms: Float64) -> NDArray[np.bool_]:

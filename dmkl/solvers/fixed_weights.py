@@ -122,10 +122,11 @@ class _Whole:
         return state
 
     def _tasks(self, problem: Problem, state: State, classes: NDArray[np.int64]) -> Iterator[tuple[Any, ...]]:
+        upper = self._machine.C * problem.counts
         for some in np.array_split(classes, min(len(classes), GROUPS * problem.runtime.workers)):
             signs = [problem.Y[:, k] for k in some]
             warm = [column(state.coef, k) * y for k, y in zip(some, signs, strict=True)]
-            yield self._machine, self._prepared, signs, warm, problem.tol, problem.oracle
+            yield self._machine, self._prepared, signs, upper, warm, problem.tol, problem.oracle
 
 
 def _prepare(oracle: str, K: NDArray[Any]) -> Prepared:
@@ -134,13 +135,17 @@ def _prepare(oracle: str, K: NDArray[Any]) -> Prepared:
 
 
 def _solve_whole(
-    machine: FixedWeights, kernel: Prepared, signs: list[Float64], warm: list[Float64], tol: float, oracle: str
+    machine: FixedWeights,
+    kernel: Prepared,
+    signs: list[Float64],
+    upper: Float64,
+    warm: list[Float64],
+    tol: float,
+    oracle: str,
 ) -> list[SvmResult]:
     """Some classes: one of them takes a millisecond or two, less than a task does on a cluster."""
     svm, free = ORACLES[oracle], machine.intercept
-    return [
-        svm(kernel, y, machine.C, intercept=free, alpha=alpha, tol=tol) for y, alpha in zip(signs, warm, strict=True)
-    ]
+    return [svm(kernel, y, upper, intercept=free, alpha=alpha, tol=tol) for y, alpha in zip(signs, warm, strict=True)]
 
 
 @dataclass(frozen=True)
@@ -167,16 +172,16 @@ class _Compact:
 
     def solve(self, question: Question) -> Answer:
         free, warm, tol = self.machine.intercept, np.abs(question.warm.beta), INNER * question.tol
-        oracle = ORACLES[question.oracle]
-        answer = oracle(question.block, question.y, self.machine.C, intercept=free, alpha=warm, tol=tol)
+        oracle, upper = ORACLES[question.oracle], self.machine.C * question.counts
+        answer = oracle(question.block, question.y, upper, intercept=free, alpha=warm, tol=tol)
         return Answer(answer.alpha * question.y, answer.dual, svm_calls=1, oracle_calls=1)
 
-    def primal(self, beta: Float64, scores: Float64, y: Float64, answer: Answer) -> Certified:
-        C, free = self.machine.C, self.machine.intercept
-        primal, _, intercept = svm_bounds(beta, scores, y, C, 1.0, free)
+    def primal(self, beta: Float64, scores: Float64, y: Float64, counts: Float64, answer: Answer) -> Certified:
+        upper, free = self.machine.C * counts, self.machine.intercept
+        primal, _, intercept = svm_bounds(beta, scores, y, upper, 1.0, free)
         return Certified(primal, intercept, y * (scores + intercept))
 
-    def dual(self, answer: Answer, forms: Float64, y: Float64) -> float:
+    def dual(self, answer: Answer, forms: Float64, y: Float64, counts: Float64) -> float:
         return answer.dual
 
     def matter(self, weights: Float64, forms: Float64) -> NDArray[np.bool_]:

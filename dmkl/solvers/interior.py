@@ -72,7 +72,7 @@ class _Point:
         )
 
 
-def solve_interior(K: NDArray[Any], y: Float64, C: float, norm: MixedNorm, tol: float) -> Interior:
+def solve_interior(K: NDArray[Any], y: Float64, C: Float64 | float, norm: MixedNorm, tol: float) -> Interior:
     """Solve on a block K (s, n, n) to a relative gap of `tol`, or as far as rounding lets it."""
     machine = _Machine(K, y, C, norm)
     point = machine.start()
@@ -93,7 +93,10 @@ def solve_interior(K: NDArray[Any], y: Float64, C: float, norm: MixedNorm, tol: 
         if idle == 2 or solved:
             best = replace(best, weights=machine.weights, beta=point.beta, primal=primal)
             break
-        point, length = machine.step(point, FLOOR * tol * abs(best.dual))
+        try:
+            point, length = machine.step(point, FLOOR * tol * abs(best.dual))
+        except np.linalg.LinAlgError:  # no digits left: what was found so far is judged by its bounds
+            break
         idle = idle + 1 if length < STALLED else 0
     return best
 
@@ -101,7 +104,8 @@ def solve_interior(K: NDArray[Any], y: Float64, C: float, norm: MixedNorm, tol: 
 class _Machine:
     """The problem's data and what was last read of the block."""
 
-    def __init__(self, K: NDArray[Any], y: Float64, C: float, norm: MixedNorm) -> None:
+    def __init__(self, K: NDArray[Any], y: Float64, C: Float64 | float, norm: MixedNorm) -> None:
+        C = np.broadcast_to(C, y.shape)
         self.K, self.y, self.C, self.norm = K, y, C, norm
         self.g = norm.groups
         self.lo, self.hi = np.where(y > 0, 0.0, -C), np.where(y > 0, C, 0.0)
@@ -114,13 +118,15 @@ class _Machine:
     def start(self) -> _Point:
         """The best multiple of the class-balanced alpha, well inside the box, its products balanced."""
         positive = self.y > 0
-        counts = np.where(positive, positive.sum(), (~positive).sum())
-        alpha = counts.min() / counts
+        relative, largest = self.C / self.C.max(), float(self.C.max())
+        sides = np.where(positive, relative[positive].sum(), relative[~positive].sum())
+        alpha = relative * (sides.min() / sides)
         sweep(self.K, alpha * self.y, self.weights, self.combined, self.products)
         ray = self.norm.conjugate(self.products @ (alpha * self.y))
-        alpha *= min(0.5 * self.C, max(0.5 * alpha.sum() / max(ray, 1e-300), 1e-6 * self.C))
+        scale = min(0.5 * largest, max(0.5 * alpha.sum() / max(ray, 1e-300), 1e-6 * largest))
+        alpha *= scale
         beta = alpha * self.y
-        forms = self.products @ beta * alpha.max()  # the products are of an alpha whose largest entry was 1
+        forms = self.products @ beta * scale  # the products are of the alpha before
         radii = np.full(self.norm.count, 1.5 * np.sqrt(max(forms.max(), 1e-300)))
         mu = (self.norm.slope(radii) / np.bincount(self.g))[self.g]
         slack = np.maximum(0.5 * (radii[self.g] - forms / radii[self.g]), 1e-8 * radii[self.g])

@@ -47,7 +47,7 @@ class Mirror:
 class _Descent:
     """The state of one run on one block."""
 
-    def __init__(self, K: NDArray[Any], y: Float64, C: float, norm: MixedNorm, oracle: str) -> None:
+    def __init__(self, K: NDArray[Any], y: Float64, C: Float64 | float, norm: MixedNorm, oracle: str) -> None:
         self._K, self._y, self._C, self._norm = K, y, C, norm
         self._svm = ORACLES[oracle]
         self._combined, self._products = np.empty(K.shape[1:]), np.empty(K.shape[:2])
@@ -88,7 +88,7 @@ class _Descent:
 def solve_mirror(
     K: NDArray[Any],
     y: Float64,
-    C: float,
+    C: Float64 | float,
     norm: MixedNorm,
     tol: float,
     *,

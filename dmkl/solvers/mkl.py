@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,6 +45,8 @@ class VSKL(BoundedByC):
     q: float = 2.0
     C: float = 1.0
 
+    weighted: ClassVar[bool] = True
+
     def __post_init__(self) -> None:
         check_C(self.C)
         if not self.q >= 1:
@@ -61,6 +63,8 @@ class L1MKL(BoundedByC):
 
     C: float = 1.0
 
+    weighted: ClassVar[bool] = True
+
     def __post_init__(self) -> None:
         check_C(self.C)
 
@@ -74,6 +78,8 @@ class LpMKL(BoundedByC):
 
     p: float = 2.0
     C: float = 1.0
+
+    weighted: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         check_C(self.C)
@@ -124,20 +130,20 @@ class Found(Protocol):
 class Method:
     """How a block is solved, to which share of the whole tolerance, and how often it may be asked for more."""
 
-    solve: Callable[[Any, Float64, float, MixedNorm, float, str], Found]
+    solve: Callable[[Any, Float64, Float64, MixedNorm, float, str], Found]
     share: float
     attempts: int = 1
 
 
-def _interior(K: Any, y: Float64, C: float, norm: MixedNorm, tol: float, oracle: str) -> Found:
+def _interior(K: Any, y: Float64, C: Float64, norm: MixedNorm, tol: float, oracle: str) -> Found:
     return solve_interior(K, y, C, norm, tol)
 
 
-def _mirror(K: Any, y: Float64, C: float, norm: MixedNorm, tol: float, oracle: str) -> Found:
+def _mirror(K: Any, y: Float64, C: Float64, norm: MixedNorm, tol: float, oracle: str) -> Found:
     return solve_mirror(K, y, C, norm, tol, oracle=oracle)
 
 
-def _mirror_paper(K: Any, y: Float64, C: float, norm: MixedNorm, tol: float, oracle: str) -> Found:
+def _mirror_paper(K: Any, y: Float64, C: Float64, norm: MixedNorm, tol: float, oracle: str) -> Found:
     return solve_mirror(K, y, C, norm, tol, oracle=oracle, rule="paper")
 
 
@@ -188,12 +194,13 @@ class _MixedNormMachine:
     def _attempt(self, question: Question, method: Method, inner: float) -> tuple[Answer, float]:
         """An answer and its relative gap on the block."""
         K, y, norm = question.block, question.y, self.norm.among(question.kernels)
-        found = method.solve(K, y, self.C, norm, inner, question.oracle)
+        upper = self.C * question.counts
+        found = method.solve(K, y, upper, norm, inner, question.oracle)
         least = NEGLIGIBLE * question.tol * found.weights.max()
         weights = np.where(found.weights > least, found.weights, 0.0)
         combined, products = np.empty(K.shape[1:]), np.empty(K.shape[:2])
         sweep(K, found.beta, weights, combined, products)
-        svm = ORACLES[question.oracle](combined, y, self.C, alpha=np.abs(found.beta), tol=EXACT * question.tol)
+        svm = ORACLES[question.oracle](combined, y, upper, alpha=np.abs(found.beta), tol=EXACT * question.tol)
         beta = svm.alpha * y
         forms = quadratic_forms(K, beta)
         dual, proof, proof_forms = float(svm.alpha.sum()) - norm.conjugate(forms), beta, forms
@@ -202,15 +209,16 @@ class _MixedNormMachine:
         calls = found.svm_calls + 1, found.oracle_calls + 1
         penalty = norm.regulariser(weights * np.sqrt(forms))
         answer = Answer(beta, dual, *calls, weights, penalty, proof, proof_forms)
-        primal = self.primal(beta, svm.scores, y, answer).primal
+        primal = self.primal(beta, svm.scores, y, question.counts, answer).primal
         return answer, (primal - dual) / max(abs(primal), 1e-12)
 
-    def primal(self, beta: Float64, scores: Float64, y: Float64, answer: Answer) -> Certified:
-        plain = self._reached(1.0, answer.penalty, scores, y)
-        scaled = self._reached(1.0 / (1.0 - _shortfall(beta, scores, y, self.C)), answer.penalty, scores, y)
+    def primal(self, beta: Float64, scores: Float64, y: Float64, counts: Float64, answer: Answer) -> Certified:
+        upper = self.C * counts
+        plain = _reached(1.0, answer.penalty, scores, y, upper)
+        scaled = _reached(1.0 / (1.0 - _shortfall(beta, scores, y, upper)), answer.penalty, scores, y, upper)
         return replace(scaled, margins=plain.margins) if scaled.primal < plain.primal else plain
 
-    def dual(self, answer: Answer, forms: Float64, y: Float64) -> float:
+    def dual(self, answer: Answer, forms: Float64, y: Float64, counts: Float64) -> float:
         assert answer.proof is not None
         return min(answer.dual, float(np.abs(answer.proof).sum()) - self.norm.conjugate(forms))
 
@@ -224,20 +232,21 @@ class _MixedNormMachine:
         missing = np.array([self.norm.total(row) == 0 for row in active])
         return np.asarray(active | missing[:, self.norm.groups])
 
-    def _reached(self, scale: float, penalty: float, scores: Float64, y: Float64) -> Certified:
-        """The primal value of `scale` times w with its best intercept."""
-        loss, b = least_hinge(scale * scores, y, self.C)
-        return Certified(scale**2 * penalty + loss, b, y * (scale * scores + b), scale)
+
+def _reached(scale: float, penalty: float, scores: Float64, y: Float64, upper: Float64) -> Certified:
+    """The primal value of `scale` times w with its best intercept."""
+    loss, b = least_hinge(scale * scores, y, upper)
+    return Certified(scale**2 * penalty + loss, b, y * (scale * scores + b), scale)
 
 
-def _shortfall(beta: Float64, scores: Float64, y: Float64, C: float) -> float:
+def _shortfall(beta: Float64, scores: Float64, y: Float64, upper: Float64) -> float:
     """How far, at most, a sample that could still move stays from its margin.
 
     Scaling w by 1 / (1 - shortfall) takes those slacks away, which count C times, for a penalty a little larger.
     """
     slope, alpha = y - scores, beta * y
-    rising = slope[np.where(y > 0, alpha < C, alpha > 0)]
-    falling = slope[np.where(y > 0, alpha > 0, alpha < C)]
+    rising = slope[np.where(y > 0, alpha < upper, alpha > 0)]
+    falling = slope[np.where(y > 0, alpha > 0, alpha < upper)]
     if not (len(rising) and len(falling)):
         return 0.0
     return float(np.clip(0.5 * (rising.max() - falling.min()), 0.0, 0.5))

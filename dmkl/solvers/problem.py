@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from dmkl.data import Labels
 from dmkl.events import Observer, ignore
 from dmkl.runtime import Runtime
-from dmkl.solvers.state import State
+from dmkl.solvers.state import Float64, State
 from dmkl.stack import KernelStack
 
 
@@ -29,7 +29,13 @@ class Problem:
     method: str = ""  # how a compact problem is solved; the formulation's own choice unless named
     seed: int = 0
     start: State | None = None  # where a neighbouring problem ended, its coefficients feasible here
+    sample_weight: Float64 | None = None  # (n,) how many times each sample counts, once unless given
     observer: Observer = ignore
+
+    @property
+    def counts(self) -> Float64:
+        """(n,): what every sample's loss is multiplied by, and so every bound of alpha."""
+        return np.ones(self.n) if self.sample_weight is None else self.sample_weight
 
     @property
     def n(self) -> int:
@@ -69,6 +75,7 @@ def describe(formulation: Any) -> str:
 class Formulation(ABC):
     """An optimisation problem with its constants; it knows the solver that takes it."""
 
+    weighted: ClassVar[bool] = False  # whether samples may count more than once, or less
     per_kernel: ClassVar[bool] = False  # a coefficient for every sample and kernel, not one for a sample
 
     @abstractmethod

@@ -70,6 +70,7 @@ class Question:
     block: Any  # array (s, |W|, |W|), or (|W|, |W|) combined, or what a machine that can do without gives
     kernels: NDArray[np.int64]  # which ones its layers are
     y: Float64
+    counts: Float64  # how many times each of its samples counts
     warm: Warm
     gap: float  # what the round before was certified to
     tol: float
@@ -98,11 +99,12 @@ class Machine(Protocol):
     def solve(self) -> Any:
         """A picklable function from a Question to an Answer."""
 
-    def primal(self, beta: Float64, scores: Float64, y: Float64, answer: Answer) -> Certified:
+    def primal(self, beta: Float64, scores: Float64, y: Float64, counts: Float64, answer: Answer) -> Certified:
         """The primal value of a class's answer, given its scores of all samples."""
 
-    def dual(self, answer: Answer, forms: Float64, y: Float64) -> float:
-        """The lower bound over all kernels, given the forms of all of them at the answer's proof; y of its samples."""
+    def dual(self, answer: Answer, forms: Float64, y: Float64, counts: Float64) -> float:
+        """The lower bound over all kernels, given the forms of all of them at the answer's proof; y and counts of its
+        samples."""
 
     def matter(self, weights: Float64, forms: Float64) -> NDArray[np.bool_]:
         """Which kernels the next block should hold, going by these of all kernels; some of every group."""
@@ -212,12 +214,12 @@ class Rounds:
         """Cut the blocks and fan the compact problems out, one task a class; or read as it goes, from here."""
         questions = []
         for position, (k, W) in enumerate(zip(classes, sets, strict=True)):
-            y = problem.Y[W, k]
+            y, counts = problem.Y[W, k], problem.counts[W]
             weights = np.atleast_2d(state.weights)[k if state.weights.ndim == 2 else 0, kernels[position]]
             step = float(state.own["step"][k]) if "step" in state.own else 0.0
             warm = Warm(column(state.coef, k)[W], weights, float(state.intercept[k]), step)
             gap = float(state.gap[k])
-            questions.append(Question(None, kernels[position], y, warm, gap, problem.tol, problem.oracle))
+            questions.append(Question(None, kernels[position], y, counts, warm, gap, problem.tol, problem.oracle))
         cut, solve = self._machine.cut(problem, state, kernels), self._machine.solve
         if len(classes) > 1:
             tasks = [(solve, question) for question in questions]
@@ -240,15 +242,15 @@ class Rounds:
         samples: Samples,
     ) -> bool:
         """Bounds of class k over all samples and kernels, its next set; whether the answer is a better one."""
-        y = problem.Y[:, k]
-        found = self._machine.primal(beta, scores, y, answer)
+        y, counts = problem.Y[:, k], problem.counts
+        found = self._machine.primal(beta, scores, y, counts, answer)
         first = np.isinf(state.primal[k])
         better = found.primal < state.primal[k]
         if better:
             state.primal[k], state.intercept[k] = found.primal, found.intercept
             if answer.weights is not None:
                 state.weights[k] = found.scale * weights
-        state.dual[k] = max(state.dual[k], self._machine.dual(answer, forms, y[samples]))
+        state.dual[k] = max(state.dual[k], self._machine.dual(answer, forms, y[samples], counts[samples]))
         state.working[:, k] = next_set(state.working[:, k], beta != 0, found.margins, drop=bool(first))
         matter = self._machine.matter(weights, forms)
         state.active[k] = matter if first and not whole(problem.n) else state.active[k] | matter

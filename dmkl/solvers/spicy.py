@@ -75,7 +75,7 @@ class _Machine:
 
     def outlined(self, problem: Problem, state: State) -> State:
         """All samples, or random ones of either side; the kernels that the model without kernels misses most."""
-        null = np.stack([self.loss.null(y) for y in problem.Y.T], axis=1)
+        null = np.stack([self.loss.counting(problem.counts).null(y) for y in problem.Y.T], axis=1)
         forms = problem.stack.apply(null, np.zeros(problem.stack.s), forms=True).forms
         assert forms is not None
         largest = np.sqrt(np.maximum(forms, 0.0).max(axis=1, keepdims=True))
@@ -101,7 +101,8 @@ class _Machine:
         gap = 0.0 if streamed else gap  # passes are what it costs: no beginning again
         warm = question.warm
         start = Start(warm.beta, warm.weights, warm.intercept, warm.step) if warm.weights.any() else None
-        found = minimise(kernels, question.y, self.loss, self.penalty, max(HALF * question.tol, gap), start)
+        loss = self.loss.counting(question.counts)
+        found = minimise(kernels, question.y, loss, self.penalty, max(HALF * question.tol, gap), start)
         return Answer(
             found.rho,
             found.dual,
@@ -113,13 +114,14 @@ class _Machine:
             trace=found.trace,
         )
 
-    def primal(self, beta: Float64, scores: Float64, y: Float64, answer: Answer) -> Certified:
-        b = self.loss.intercept(y, scores)
-        return Certified(self.loss.total(y, scores + b) + answer.penalty, b, self.loss.margins(y, scores + b))
+    def primal(self, beta: Float64, scores: Float64, y: Float64, counts: Float64, answer: Answer) -> Certified:
+        loss = self.loss.counting(counts)
+        b = loss.intercept(y, scores)
+        return Certified(loss.total(y, scores + b) + answer.penalty, b, loss.margins(y, scores + b))
 
-    def dual(self, answer: Answer, forms: Float64, y: Float64) -> float:
+    def dual(self, answer: Answer, forms: Float64, y: Float64, counts: Float64) -> float:
         assert answer.proof is not None
-        return self.penalty.dual(self.loss, y, answer.proof, forms)[0]
+        return self.penalty.dual(self.loss.counting(counts), y, answer.proof, forms)[0]
 
     def matter(self, weights: Float64, forms: Float64) -> NDArray[np.bool_]:
         most = max(FEWEST, AS_MANY * int(np.count_nonzero(weights)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,8 @@ from dmkl.solvers.working_sets import first_sets, whole
 
 class WithLoss(Formulation):
     """A formulation that names its loss."""
+
+    weighted: ClassVar[bool] = True
 
     loss: str
     epsilon: float

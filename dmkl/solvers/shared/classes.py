@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -20,7 +21,7 @@ from dmkl.solvers.sweep import combine, multiply
 from dmkl.solvers.working_sets import next_set, settled_set
 
 FREE = 1e-8  # alpha is free when it is further than this share of C from its bounds
-RIDGE = 1e-10  # of the mean diagonal, for free samples that repeat each other
+RIDGES = (1e-10, 1e-8, 1e-6, 1e-4, 1e-2)  # of the mean diagonal: free samples may repeat each other, up to rounding
 
 
 @dataclass(frozen=True)
@@ -72,16 +73,24 @@ def solve_class(question: Question) -> Answer:
 def _curvature(combined: Float64, free: NDArray[np.int64], G: Float64, intercept: bool) -> Float64:
     """G K_FF^-1 G' over the free samples F, G_a = (K_a beta)_F, within sum(beta) = 0 where there is an intercept."""
     s = len(G)
-    if len(free) <= intercept:
+    factor = _factored(combined[free[:, None], free]) if len(free) > intercept else None
+    if factor is None:
         return np.zeros((s, s))
-    matrix = combined[free[:, None], free]
-    matrix[np.diag_indices(len(free))] += RIDGE * matrix.diagonal().mean()
-    solved = scipy.linalg.solve(matrix, np.column_stack([G.T, np.ones(len(free))]), assume_a="pos", check_finite=False)
+    solved = scipy.linalg.cho_solve(factor, np.column_stack([G.T, np.ones(len(free))]), check_finite=False)
     result = G @ solved[:, :s]
     if intercept:
         along = G @ solved[:, s]
         result -= np.outer(along, along) / solved[:, s].sum()
     return np.asarray(0.5 * (result + result.T))
+
+
+def _factored(matrix: Float64) -> Any:
+    """Cholesky with the smallest of the ridges that makes it definite; None for kernels that are zero there."""
+    diagonal = np.eye(len(matrix)) * matrix.diagonal().mean()
+    for ridge in RIDGES:
+        with contextlib.suppress(np.linalg.LinAlgError):
+            return scipy.linalg.cho_factor(matrix + ridge * diagonal, check_finite=False)
+    return None
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,150 @@
+"""What `fit` and `predict` are given, and the named views it stands for.
+
+A table of features, divided by columns; views by their names; or a stack of kernels (n, n, s), divided by its last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from joblib import effective_n_jobs
+from numpy.typing import NDArray
+from scipy.sparse import issparse
+from sklearn.base import BaseEstimator, is_regressor
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from dmkl.config import KernelConfig, construct
+from dmkl.data import Dataset, View, announced, make_view
+from dmkl.errors import ConfigError, DataError, did_you_mean
+
+DEFAULT_KERNELS = ({"kernel": "rbf", "width": ["0.5 median", "1 median", "2 median"]},)
+PRECOMPUTED = "precomputed"
+WHOLE = "x"  # the name of the one view of an X that is not divided
+NOTHING = "no_validation"  # what scikit-learn calls an argument that is not there
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class KernelInput(BaseEstimator):
+    """What takes kernels over named views of X; see `KernelEstimator` for the parameters."""
+
+    kernels: Sequence[Mapping[str, Any]] | str | None = None
+    views: Mapping[str, Any] | None = None
+    n_jobs: int | None = None
+
+    @property
+    def _stacked(self) -> bool:
+        return isinstance(self.kernels, str) and self.kernels == PRECOMPUTED
+
+    def _threads(self) -> int:
+        """As many as `n_jobs` means to scikit-learn: one unless joblib's context says otherwise, -1 for all cores."""
+        return int(effective_n_jobs(self.n_jobs))
+
+    def _training_views(self, X: Any, y: Any = NOTHING) -> tuple[dict[str, View], Any]:
+        """The views of training samples, and y checked."""
+        self.columns_: dict[str, NDArray[np.int64]] | None = None
+        self._kept: NDArray[np.int64] | None = None  # the samples of some weight, where there are others
+        of_y = {} if y is NOTHING else {"y_numeric": is_regressor(self)}
+        if _is_dict(X):
+            return _mapped(X), y if y is NOTHING else validate_data(self, y=y, **of_y)
+        checked = validate_data(self, X, y, ensure_min_samples=2, **self._accepted(), **of_y)
+        values, y = checked if isinstance(checked, tuple) else (checked, y)
+        self.columns_ = self._chosen(X, values)
+        return self._divided(values), y
+
+    def _new_views(self, X: Any) -> Dataset:
+        """The views of other samples; distances and kernels are those to the samples that were learnt from."""
+        check_is_fitted(self)
+        if _is_dict(X):
+            views = _mapped(X)
+        elif self.columns_ is None:
+            raise DataError("this was fitted on views with names", "give a dict of views of the same names")
+        else:
+            views = self._divided(validate_data(self, X, reset=False, **self._accepted()))
+        if self._kept is not None:
+            apart = {name: view for name, view in views.items() if view.kind != "features"}
+            views |= {name: replace(view, values=view.values[:, self._kept]) for name, view in apart.items()}
+        return Dataset(views)
+
+    def _accepted(self) -> dict[str, Any]:
+        return {"accept_sparse": False if self._stacked else "csr", "allow_nd": self._stacked}
+
+    def _tables(self) -> list[KernelConfig]:
+        """The kernels wanted; those of a stack are in the group of their name in `views`."""
+        if self._stacked:
+            groups = self.columns_ or {}
+            return [KernelConfig(PRECOMPUTED, _layers(name, groups[name]), group=name) for name in groups]
+        if isinstance(self.kernels, str):
+            raise ConfigError(f"kernels should be tables or '{PRECOMPUTED}', not '{self.kernels}'")
+        tables = DEFAULT_KERNELS if self.kernels is None else self.kernels
+        return [construct(KernelConfig, table, f"kernels[{number}]") for number, table in enumerate(tables)]
+
+    def _chosen(self, X: Any, values: Any) -> dict[str, NDArray[np.int64]]:
+        """The columns of every view, or the kernels of every group."""
+        count = _depth(values) if self._stacked else values.shape[1]
+        names = [] if self._stacked else list(getattr(self, "feature_names_in_", ()))
+        views = {WHOLE: slice(None)} if self.views is None else self.views
+        return {
+            view: _columns(view, chosen(X) if callable(chosen) else chosen, names, count)
+            for view, chosen in views.items()
+        }
+
+    def _divided(self, values: Any) -> dict[str, View]:
+        assert self.columns_ is not None
+        if not self._stacked:
+            return {name: make_view(name, "features", values[:, chosen]) for name, chosen in self.columns_.items()}
+        stack = np.moveaxis(values.reshape(*values.shape[:2], -1), 2, 0)
+        used = max(int(chosen.max(initial=-1)) for chosen in self.columns_.values())
+        if used >= len(stack):
+            raise DataError(f"X has {len(stack)} kernels, more were fitted", "give them all, shaped (n, n_train, s)")
+        stack = np.ascontiguousarray(stack, dtype=np.float32)  # what tiles hold
+        return {
+            layer: View(layer, "kernel", stack[a])
+            for name, chosen in self.columns_.items()
+            for layer, a in zip(_layers(name, chosen), chosen, strict=True)
+        }
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.pairwise = tags.input_tags.three_d_array = self._stacked
+        tags.input_tags.sparse = not self._stacked
+        return tags
+
+
+def _is_dict(X: Any) -> bool:
+    return isinstance(X, Mapping) and not issparse(X)  # a dok_array is a dict too
+
+
+def _depth(values: NDArray[Any]) -> int:
+    if values.ndim > 3 or values.shape[0] != values.shape[1]:
+        raise ValueError(f"precomputed kernels are shaped (n, n, s), X is {values.shape}")
+    return 1 if values.ndim == 2 else int(values.shape[2])
+
+
+def _layers(name: str, chosen: NDArray[np.int64]) -> tuple[str, ...]:
+    return tuple(f"{name}.{a}" for a in chosen)
+
+
+def _mapped(X: Mapping[str, Any]) -> dict[str, View]:
+    """Views by their names, those of distances and kernels called D_name and K_name, as in files."""
+    views = {}
+    for array, values in X.items():
+        kind, name = announced(array)
+        views[name] = make_view(name, kind or "features", values)
+    return views
+
+
+def _columns(view: str, chosen: Any, names: list[str], count: int) -> NDArray[np.int64]:
+    """Column numbers from a slice, numbers, a mask, or names when X was a table with names."""
+    chosen = [chosen] if isinstance(chosen, str | int) else chosen
+    if not isinstance(chosen, slice) and any(isinstance(key, str) for key in chosen):
+        for key in chosen:
+            if key not in names:
+                raise ConfigError(f"view '{view}': X has no column '{key}'", did_you_mean(key, names[:50]))
+        return np.array([names.index(key) for key in chosen])
+    try:
+        return np.asarray(np.arange(count)[chosen])
+    except IndexError as error:
+        raise ConfigError(f"view '{view}': {error}") from None
