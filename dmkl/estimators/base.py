@@ -38,7 +38,7 @@ class KernelEstimator(BaseEstimator):
     default three Gaussian widths. `views` names groups of columns of X, `{"colour": slice(0, 3), "size": ["height",
     "width"]}`; by default all columns are one view, "x". `tol` is the relative gap to prove, `max_seconds` a limit
     after which the best model found is kept. `n_jobs` threads work, or the workers of `cluster` ("local:4",
-    "tcp://head:8786"); the model does not depend on them.
+    "tls://head:8786"); the model does not depend on them.
 
     After `fit`: `kernel_weights_` (m, s) for each class or target, `kernel_names_`, the proved `gap_`, `n_passes_`,
     and `model_`, which `dmkl.model.save_model` keeps as one file.

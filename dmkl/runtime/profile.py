@@ -185,11 +185,13 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def require_private(profile: Profile) -> None:
-    """A scheduler runs what it is sent: beyond loopback it is bound with TLS, or when told so in so many words."""
-    if profile.tls or profile.insecure or is_loopback(profile.interface):
+def require_private(host: str, *, tls: bool | str, insecure: bool) -> None:
+    """A scheduler and its workers run what they are sent: beyond loopback only with TLS, or when told so in so many
+    words. `host` is an address, a name or an interface; '' is the host's own public address."""
+    if tls or insecure or is_loopback(host):
         return
     raise ClusterError(
-        f"a scheduler on {profile.interface or 'a public address'} without TLS would run anybody's code",
-        "make keys with: dmkl cluster keys, and set tls = true (or, on a network you trust, insecure = true)",
+        f"a scheduler on {host or 'a public address'} without TLS would run anybody's code",
+        "make keys with: dmkl cluster keys, and use tls:// or, of SLURM, tls = true "
+        "(on a network that is yours alone: -s cluster.insecure=true)",
     )
