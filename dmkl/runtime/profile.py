@@ -112,11 +112,14 @@ def read_profile(name: str, overrides: Mapping[str, Any] | None = None) -> Profi
     path = _found(name)
     try:
         table = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ConfigError(f"cannot read the cluster profile {path}: {error}") from None
     overrides = dict(overrides or {})
-    nested = {**table.get("coordinator", {}), **overrides.pop("coordinator", {})}
     where = f"the cluster profile {path}"
+    own = [table.get("coordinator", {}), overrides.pop("coordinator", {})]
+    if not all(isinstance(part, dict) for part in own):
+        raise ConfigError(f"coordinator of {where} should be a table")
+    nested = {**own[0], **own[1]}
     profile = construct(Profile, {**table, **overrides, **({"coordinator": nested} if nested else {})}, where)
     _check(profile, where)
     return profile
