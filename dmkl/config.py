@@ -109,15 +109,8 @@ class Config:
 
     def to_dict(self) -> dict[str, Any]:
         """The plain tables this configuration would be read from."""
-        return {
-            "data": _plain(self.data),
-            "views": {name: _plain(view) for name, view in self.views.items()},
-            "kernels": [_plain(kernel) for kernel in self.kernels],
-            "formulation": _plain(self.formulation),
-            "solve": _plain(self.solve),
-            "run": _plain(self.run),
-            "cluster": json.loads(json.dumps(self.cluster)),
-        }
+        plain: dict[str, Any] = json.loads(json.dumps(dataclasses.asdict(self)))
+        return plain
 
 
 def read_config(path: Path, overrides: Mapping[str, str] | None = None) -> Config:
@@ -126,9 +119,9 @@ def read_config(path: Path, overrides: Mapping[str, str] | None = None) -> Confi
         table = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise ConfigError(f"no such config file: {path}") from None
-    except (OSError, UnicodeDecodeError) as error:
+    except OSError as error:
         raise ConfigError(f"cannot read {path}: {error}") from None
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:  # not text, not TOML, or too deep
         raise ConfigError(f"{path} is not valid TOML: {error}") from None
     return parse_config(table, base=path.parent, overrides=overrides)
 
@@ -137,7 +130,13 @@ def parse_config(
     table: Mapping[str, Any], *, base: Path | None = None, overrides: Mapping[str, str] | None = None
 ) -> Config:
     """Turn plain tables (plus 'section.key' = 'TOML value' overrides) into a `Config`."""
-    table = _overridden(table, overrides or {})
+    try:
+        return _parsed(_overridden(table, overrides or {}), base)
+    except RecursionError:
+        raise ConfigError("the configuration is nested too deeply") from None
+
+
+def _parsed(table: Mapping[str, Any], base: Path | None) -> Config:
     _refuse_unknown(table, [f.name for f in dataclasses.fields(Config)], "the configuration")
     config = Config(
         data=construct(DataConfig, table.get("data", {}), "[data]"),
@@ -255,7 +254,9 @@ def _overridden(table: Mapping[str, Any], overrides: Mapping[str, str]) -> dict[
         target = result.setdefault(section, {})
         *path, last = key.split(".")
         for name in path:
-            target = target.setdefault(name, {})
+            target = target.setdefault(name, {}) if isinstance(target, dict) else None
+        if not isinstance(target, dict):
+            raise ConfigError(f"cannot set '{dotted}'", f"[{section}] is no table")
         target[last] = value
     return result
 
@@ -292,8 +293,3 @@ def _check(config: Config) -> None:
         parse_bytes(config.run.memory)
     if config.solve.max_time:
         parse_seconds(config.solve.max_time)
-
-
-def _plain(value: Any) -> dict[str, Any]:
-    plain: dict[str, Any] = json.loads(json.dumps(dataclasses.asdict(value)))
-    return plain

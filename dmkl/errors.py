@@ -6,6 +6,7 @@ one line and exits with the code; a traceback is shown only with `--debug`.
 
 from __future__ import annotations
 
+LONGEST = 300  # characters of a foreign message
 LISTED = 20  # names in a hint; a table may have hundreds of columns
 
 
@@ -69,6 +70,12 @@ class SolverError(DmklError):
     """A solver, oracle or formulation that cannot answer what it was asked."""
 
     exit_code = 9
+
+
+def one_line(error: Exception) -> str:
+    """The first line of an error's message, or its class when it has none."""
+    lines = str(error).strip().splitlines()
+    return lines[0][:LONGEST] if lines else type(error).__name__
 
 
 def did_you_mean(name: str, known: list[str]) -> str:

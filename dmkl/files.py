@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from dmkl.errors import OutputError, ResourceError
+from dmkl.errors import OutputError, ResourceError, StoreError, one_line
 
 
 @contextlib.contextmanager
@@ -51,6 +51,19 @@ def write_atomically(path: Path, data: bytes) -> None:
             os.fsync(folder)
         finally:
             os.close(folder)
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A JSON object that `write_json` wrote, or anybody."""
+    if not path.is_file():  # a pipe would be waited for
+        raise StoreError(f"{path} is missing or no file")
+    try:
+        value = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError) as error:
+        raise StoreError(f"{path} is damaged ({one_line(error)})") from error
+    if not isinstance(value, dict):
+        raise StoreError(f"{path} is damaged (it holds no object)")
+    return value
 
 
 def write_json(path: Path, value: Any) -> None:

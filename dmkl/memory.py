@@ -76,6 +76,15 @@ class Scratch:
         self._memory, self.used = np.empty(0, np.uint8), 0
 
 
+def require_free(nbytes: int, what: str) -> None:
+    """Refuse what a file claims to expand to, before it does."""
+    free = available()
+    if nbytes > free:
+        raise ResourceError(
+            f"{what} would take {nbytes / 1e6:,.0f} MB, {free / 1e6:,.0f} MB are free", "use a smaller file"
+        )
+
+
 def give_back() -> None:
     """Have the C library return what has been freed: it keeps blocks of up to 32 MB for itself, which count as used."""
     with contextlib.suppress(OSError, AttributeError):  # not glibc

@@ -23,6 +23,7 @@ LEAVES = (
     "config",
     "tiling",
     "files",
+    "archives",
     "memory",
     "norms",
     "proxes",

@@ -6,11 +6,14 @@ import contextlib
 import json
 import os
 import signal
+import socket
 import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from dmkl.cli.main import main
@@ -23,6 +26,7 @@ from dmkl.runtime.jobs import dask_jobqueue, job_name, job_script
 from dmkl.runtime.keys import make_keys, security
 from dmkl.runtime.links import Loneliness
 from dmkl.runtime.profile import Profile, is_loopback, require_private, seconds_of, slurm_time
+from dmkl.runtime.slurm import SlurmJobs
 
 SHIPPED = Path(__file__).parents[1] / "cluster/slurm.toml"
 
@@ -188,11 +192,12 @@ def test_without_slurm_it_is_said(
 
 
 def test_a_public_scheduler_needs_tls_or_a_word(folder: Path) -> None:
-    for interface in ("", "eth0", "192.168.1.5"):
-        with pytest.raises(ClusterError, match=r"dmkl cluster keys.*insecure = true"):
-            require_private(Profile(interface=interface))
-    for profile in (Profile(interface="lo"), Profile(tls=True), Profile(insecure=True)):
-        require_private(profile)
+    for host in ("", "eth0", "192.168.1.5"):
+        with pytest.raises(ClusterError, match=r"dmkl cluster keys.*cluster\.insecure=true"):
+            require_private(host, tls=False, insecure=False)
+        require_private(host, tls="keys", insecure=False)
+        require_private(host, tls=False, insecure=True)
+    require_private("lo", tls=False, insecure=False)
     with (
         pytest.raises(ClusterError, match="would run anybody's code"),
         open_runtime("slurm", settings={"interface": ""}),
@@ -239,17 +244,74 @@ def test_tls_is_in_the_script(folder: Path) -> None:
         assert words in script
 
 
-def test_plain_connections_beyond_this_machine_are_remarked_on(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_plain_connections_beyond_this_machine_are_refused_unless_told(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr("dmkl.runtime.links.CONNECT_SECONDS", 0.2)
-    notes: list[str] = []
-    with pytest.raises(ClusterError), open_runtime("tcp://192.0.2.1:9", note=notes.append):
-        pass
-    assert "use tls://" in notes[0]
-    with (
-        pytest.raises(ConfigError, match="unknown key 'walltime'"),
-        open_runtime("local:1", settings={"walltime": "1 h"}),
-    ):
-        pass
+    command = ["train", "--example", "digits", "-o", "run", "--cluster", "tcp://192.0.2.1:9"]
+    assert main(command) == 7
+    said = capsys.readouterr().err
+    assert said.startswith("error: a scheduler on 192.0.2.1 without TLS would run anybody's code; make keys with")
+    assert "-s cluster.insecure=true" in said
+    assert main([*command, "-s", "cluster.insecure=true"]) == 7
+    assert "no scheduler answers at tcp://192.0.2.1:9" in capsys.readouterr().err
+    assert not (folder / "run").exists()
+    for settings, message in [
+        ({"walltime": "1 h"}, "unknown key 'walltime'"),
+        ({"insecure": "false"}, "insecure should be bool"),
+    ]:
+        with pytest.raises(ConfigError, match=message), open_runtime("tcp://192.0.2.1:9", settings=settings):
+            pass
+
+
+def test_nothing_of_ours_listens_beyond_loopback(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Schedulers, workers, their supervisors and the dashboards of all of them, as the system sees them."""
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = str(probe.getsockname()[1])
+    command = ["bash", str(Path(__file__).parents[1] / "cluster/by-hand.sh"), "1", port]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    try:
+        assert process.stderr is not None
+        for line in process.stderr:
+            if "Starting established connection" in line:  # the worker is there
+                break
+        assert listening(process.pid) == {"127.0.0.1"}
+    finally:
+        process.terminate()
+        process.communicate(timeout=30)
+    with open_runtime("local:1"):
+        assert listening(os.getpid()) == {"127.0.0.1"}
+
+
+def test_a_scheduler_of_slurm_jobs_listens_where_it_was_told_to(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("sbatch", "squeue", "scancel"):
+        program = folder / "bin" / name
+        program.parent.mkdir(exist_ok=True)
+        program.write_text("#!/bin/sh\necho Submitted batch job 7\n")
+        program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder / 'bin'}:{os.environ['PATH']}")
+    jobs = SlurmJobs(read_profile("slurm", {"jobs": 1}), folder / "run/cluster")
+    (folder / "run/cluster").mkdir(parents=True)
+    try:
+        jobs._start()
+        assert listening(os.getpid()) == {"127.0.0.1"}
+    finally:
+        jobs.close()
+    script = job_script(read_profile("slurm"), folder / "run/cluster")
+    assert "--interface lo" in script
+    assert "--dashboard-address 127.0.0.1:0" in script
+
+
+def listening(pid: int) -> set[str]:
+    """Addresses at which a process and its children take connections."""
+    process = psutil.Process(pid)
+    found: set[str] = set()
+    for one in (process, *process.children(recursive=True)):
+        with contextlib.suppress(psutil.NoSuchProcess):  # a command that has ended
+            found |= {c.laddr.ip for c in one.net_connections("tcp") if c.status == psutil.CONN_LISTEN}
+    return found
 
 
 def test_the_coordinators_script(folder: Path) -> None:

@@ -29,6 +29,6 @@ def keys(output: str | None, as_json: bool, verbose: int, quiet: bool) -> None:
     folder = make_keys(keys_folder(output or True))
     console.line("keys", str(folder), "key.pem is as good as a password")
     tls = f"--tls-ca-file {folder / AUTHORITY} --tls-cert {folder / CERTIFICATE} --tls-key {folder / KEY}"
-    console.line("by hand", f"dask scheduler --protocol tls {tls}")
-    console.line("", f"dask worker tls://HOST:8786 {tls}")
+    console.line("by hand", f"dask scheduler --protocol tls --dashboard-address 127.0.0.1:8787 {tls}")
+    console.line("", f"dask worker tls://HOST:8786 --dashboard-address 127.0.0.1:0 {tls}")
     console.result({"keys": str(folder)})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +30,7 @@ def info(path: str, verify: bool, as_json: bool, verbose: int, quiet: bool) -> N
 
 def _run(folder: Path, console: Console) -> None:
     from dmkl.experiment import RunDirectory
+    from dmkl.files import read_json
     from dmkl.model import load_model
 
     run = RunDirectory(folder)
@@ -38,17 +38,15 @@ def _run(folder: Path, console: Console) -> None:
         console.line("run", str(folder), "unfinished", "go on with the same dmkl train command")
         console.result({"run": str(folder), "finished": False})
         return
-    summary = json.loads(run.scores.read_text())
+    summary = read_json(run.scores)
     model = load_model(run.model)
-    train = summary["train"]
-    console.line(
-        "run",
-        str(folder),
-        train["formulation"],
-        f"gap {short(train['gap'])}",
-        count(len(model.coef), "support sample"),
-    )
-    for name, value in summary.get("score", {}).get("metrics", {}).items():
+    try:
+        formulation, gap = str(summary["train"]["formulation"]), short(float(summary["train"]["gap"]))
+        metrics = {name: float(value) for name, value in summary.get("score", {}).get("metrics", {}).items()}
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise StoreError(f"{run.scores} is damaged ({error!r})") from error
+    console.line("run", str(folder), formulation, f"gap {gap}", count(len(model.coef), "support sample"))
+    for name, value in metrics.items():
         console.line("score", figure(name, value))
     console.result({"run": str(folder), "finished": True, **summary})
 
@@ -57,7 +55,8 @@ def _store(folder: Path, verify: bool, console: Console) -> None:
     from dmkl.store import KernelStore
 
     store = KernelStore(folder)
-    missing, total = len(store.missing()), len(store.pairs)
+    there, total = store.tiles
+    missing = total - there
     facts: dict[str, Any] = {
         "store": str(folder),
         "kernels": store.bank.recipes(),

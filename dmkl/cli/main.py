@@ -60,8 +60,13 @@ def main(arguments: list[str] | None = None) -> int:
     return 0
 
 
+LONGEST = 2000  # characters of a line: a file may have names without end
+
+
 def _refuse(code: int, text: str) -> int:
-    one_line = " ".join(text.split())
+    one_line = "".join(
+        c if c.isprintable() else "?" for c in " ".join(text[:LONGEST].split())
+    )  # a file's names may steer terminals
     sys.stderr.write(f"error: {one_line}\n")
     return code
 

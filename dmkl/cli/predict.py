@@ -64,12 +64,12 @@ def evaluate(run: str, data: str, workers: int | None, as_json: bool, verbose: i
 
 def _open(run: str, data: str, *, labels: bool) -> tuple[Model, Dataset]:
     """A model and the data to use it on, read the way its run read its own."""
-    import json
     from dataclasses import replace
 
     from dmkl.config import parse_config
     from dmkl.data import Labels, load_dataset
     from dmkl.experiment import RunDirectory
+    from dmkl.files import read_json
     from dmkl.model import load_model
 
     path = Path(run)
@@ -78,7 +78,7 @@ def _open(run: str, data: str, *, labels: bool) -> tuple[Model, Dataset]:
     config_file = folder / "config.json"
     if not config_file.is_file():
         raise ConfigError(f"{config_file} is missing", "keep the model in its run directory")
-    config = parse_config(json.loads(config_file.read_text()))
+    config = parse_config(read_json(config_file))
     source = replace(config.data, path=(data,), example="", split="")
     learnt = Labels(model.task, _no_values(), model.classes)
     return model, load_dataset(source, config.views, labels_needed=labels, like=learnt if labels else None)

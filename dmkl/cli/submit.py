@@ -49,7 +49,7 @@ def submit(
     given = read_source(source, example, overrides)
     if is_slurm(named["cluster"]):
         profile = read_profile(named["cluster"], given.config.cluster)
-        require_private(profile)
+        require_private(profile.interface, tls=profile.tls, insecure=profile.insecure)
     else:
         raise ConfigError(
             f"dmkl submit needs a SLURM profile, not '{named['cluster']}'", "use --cluster slurm[:PROFILE]"

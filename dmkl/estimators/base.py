@@ -46,7 +46,7 @@ class KernelEstimator(KernelInput):
     divides its last axis into groups.
 
     `tol` is the relative gap to prove, `max_seconds` a limit after which the best model found is kept. `n_jobs` threads
-    work, or the workers of `cluster`: "local:4", "tcp://head:8786", or "current" for the Dask client that is current;
+    work, or the workers of `cluster`: "local:4", "tls://head:8786", or "current" for the Dask client that is current;
     the model does not depend on them.
 
     After `fit`: `kernel_weights_` (m, s) for each class or target, `kernel_names_`, `intercept_`, the proved `gap_`,

@@ -107,11 +107,17 @@ def build(
 
 
 def stored_config(store: KernelStore, overrides: dict[str, str]) -> Config:
-    """The configuration a store was built with; what it was built from can't be overridden any more."""
+    """The configuration a store was built with; what it was built from can't be overridden any more.
+
+    Where to run is for whoever runs it to say: else a store from elsewhere could bring a job script of its own.
+    """
     fixed = [key for key in overrides if key.split(".")[0] in ("data", "views", "kernels")]
     if fixed:
         raise DataError(f"{store.path} is built: {fixed[0]} can't be changed", "train from the configuration file")
-    return parse_config(store.config, overrides=overrides)
+    told = {key: table for key, table in store.config.items() if key != "cluster"}
+    if isinstance(told.get("run"), dict):
+        told["run"] = {key: value for key, value in told["run"].items() if key != "cluster"}
+    return parse_config(told, overrides=overrides)
 
 
 def held_out(config: Config, store: KernelStore) -> Dataset | None:

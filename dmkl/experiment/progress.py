@@ -8,8 +8,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-from dmkl.errors import OutputError
+from dmkl.errors import OutputError, StoreError, one_line
 from dmkl.experiment.rundir import RunDirectory
+from dmkl.files import read_json
 
 ALIVE = 90.0  # seconds since something was last written that count as running
 RECENT = 6  # rounds whose gaps are extrapolated
@@ -21,6 +22,13 @@ def progress(run: RunDirectory) -> dict[str, Any]:
     config = _read(run.path / "config.json")
     if not (config or job or queue):
         raise OutputError(f"{run.path} is not a run directory")
+    try:
+        return _facts(run, config, job, queue)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise StoreError(f"the files of {run.path} are damaged ({one_line(error)})") from error
+
+
+def _facts(run: RunDirectory, config: dict[str, Any], job: dict[str, Any], queue: dict[str, Any]) -> dict[str, Any]:
     rounds = _rounds(run)
     last = rounds[-1] if rounds else {}
     tol = float(config.get("solve", {}).get("tol", 1e-3))
@@ -52,23 +60,20 @@ def _state(run: RunDirectory, job: dict[str, Any], begun: bool, seen: float | No
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        value = json.loads(path.read_text())
-    except (OSError, ValueError):
+        return read_json(path)
+    except StoreError:
         return {}
-    return value if isinstance(value, dict) else {}
 
 
 def _rounds(run: RunDirectory) -> list[dict[str, Any]]:
     """Finished rounds of the last turn; a line that is being written is left out."""
     found: list[dict[str, Any]] = []
-    try:
-        lines = run.events.read_text().splitlines()
-    except OSError:
+    if not run.events.is_file():
         return found
-    for line in lines:
+    for line in run.events.read_text(errors="replace").splitlines():
         try:
             event = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             continue
         if event.get("event") == "RoundDone":
             again = found and event["seconds"] < found[-1]["seconds"]
@@ -99,7 +104,6 @@ def _tiles(run: RunDirectory, config: dict[str, Any]) -> list[int] | None:
 
     path = Path(config.get("run", {}).get("store") or run.store)
     try:
-        store = KernelStore(path)
-        return [len(store.pairs) - len(store.missing()), len(store.pairs)]
+        return list(KernelStore(path).tiles)
     except (DmklError, OSError):
         return None

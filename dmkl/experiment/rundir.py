@@ -25,7 +25,7 @@ from typing import Any
 from dmkl.config import Config
 from dmkl.errors import OutputError
 from dmkl.events import Event, Progress
-from dmkl.files import make_folder, write_json, writing
+from dmkl.files import make_folder, read_json, write_json, writing
 from dmkl.memory import cores
 
 PACKAGES = (
@@ -98,10 +98,7 @@ class RunDirectory:
             raise OutputError(f"{self.path} exists and is not a dmkl run", "choose another -o")
         if self.scores.exists():
             raise OutputError(f"{self.path} holds a finished run", "choose another -o or remove it")
-        try:
-            before = json.loads(self._config.read_text())
-        except ValueError as error:
-            raise OutputError(f"{self._config} is damaged ({error})", "remove the run directory") from error
+        before = read_json(self._config)
         now = json.loads(json.dumps(config.to_dict()))
         for section in SAME:
             if before.get(section) != now[section]:

@@ -8,7 +8,7 @@ All of it is fitted on training samples.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -16,12 +16,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmkl.config import construct
-from dmkl.errors import DataError
+from dmkl.errors import ConfigError, DataError
 from dmkl.kernels import loops
 from dmkl.kernels.bases import BASES, GIVEN
-from dmkl.kernels.functions import KERNELS, Kernel
+from dmkl.kernels.functions import KERNELS, Kernel, Scales
 
 Float64 = NDArray[np.float64]
+NORMALISERS = ("unit-diagonal", "centre", "unit-trace", "unit-mean")  # in the order they apply
+ANY = Scales(1.0, 1.0, 1.0)  # to which a kernel that is fitted is indifferent
 Where = slice | NDArray[np.int64]  # a span of samples, or any of them
 
 
@@ -64,7 +66,7 @@ class BankKernel:
     @classmethod
     def from_recipe(cls, recipe: dict[str, Any]) -> BankKernel:
         function = construct(KERNELS[recipe["kernel"]], recipe["params"], f"kernel {recipe['name']}")
-        return cls(
+        kernel = cls(
             name=recipe["name"],
             view=recipe["view"],
             group=recipe["group"],
@@ -72,6 +74,15 @@ class BankKernel:
             normalise=tuple(recipe["normalise"]),
             trace=float(recipe["trace"]),
         )
+        if not all(isinstance(text, str) for text in (kernel.name, kernel.view, kernel.group)):
+            raise ConfigError("a kernel whose name is no text")
+        if (
+            function.fit(ANY) != function
+            or not np.isfinite(kernel.trace)
+            or not set(kernel.normalise) <= set(NORMALISERS)
+        ):
+            raise ConfigError(f"kernel {kernel.name} is not fitted")
+        return kernel
 
     @property
     def centred(self) -> bool:
@@ -80,6 +91,8 @@ class BankKernel:
     def scale(self, n: int, grand_mean: float) -> float:
         """The factor that 'unit-trace' or 'unit-mean' asks for, given what centring takes from the trace."""
         total = self.trace - n * grand_mean
+        if not total and {"unit-trace", "unit-mean"} & set(self.normalise):
+            raise DataError(f"kernel {self.name} has trace 0", "leave it out")
         if "unit-trace" in self.normalise:
             return 1.0 / total
         if "unit-mean" in self.normalise:
@@ -131,6 +144,14 @@ class Bank:
     @classmethod
     def from_recipes(cls, recipes: list[dict[str, Any]], n: int) -> Bank:
         return cls(tuple(BankKernel.from_recipe(recipe) for recipe in recipes), n)
+
+    def check_views(self, kinds: Mapping[str, str]) -> None:
+        """Refuse kernels on views that are not there or of another kind."""
+        if not self.kernels:
+            raise ConfigError("no kernels")
+        for kernel in self.kernels:
+            if kinds.get(kernel.view) != kernel.function.view_kind:
+                raise ConfigError(f"kernel {kernel.name} has no {kernel.function.view_kind} view '{kernel.view}'")
 
     def values(self, pair: Pair, wanted: Sequence[int] | None = None) -> Iterator[tuple[int, NDArray[Any]]]:
         """Each wanted kernel's uncentred, unscaled tile in turn; a base is computed once for all that share it."""

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmkl.kernels import loops
+from dmkl.memory import require_free
 from dmkl.registry import Registry
 
 Array = NDArray[Any]
@@ -36,7 +37,9 @@ class Base:
 
 def dense(block: Any) -> Float64:
     """A block of samples as a C-contiguous float64 matrix."""
-    block = block.toarray() if hasattr(block, "toarray") else block
+    if hasattr(block, "toarray"):
+        require_free(8 * block.shape[0] * block.shape[1], f"{block.shape[0]:,} samples of {block.shape[1]:,} features")
+        block = block.toarray()
     return np.ascontiguousarray(block, dtype=np.float64)
 
 
@@ -46,9 +49,21 @@ def _is_sparse(block: Any) -> bool:
 
 def _dot(X: Any, Z: Any) -> Float64:
     if _is_sparse(X):
+        X, Z = _narrowed(X, Z)
         return np.ascontiguousarray((X.astype(np.float64) @ Z.astype(np.float64).T).toarray())
     product: Float64 = np.matmul(dense(X), dense(Z).T)
     return product
+
+
+def _narrowed(X: Any, Z: Any) -> tuple[Any, Any]:
+    """Two sparse blocks without the columns that neither uses, if those are many: a product turns one of the blocks
+    round, and that costs as much as there are columns."""
+    if X.shape[1] <= X.nnz + Z.nnz:
+        return X, Z
+    used = np.unique(np.concatenate([X.indices, Z.indices]))
+    parts = ((block.data, np.searchsorted(used, block.indices), block.indptr) for block in (X, Z))
+    narrow_X, narrow_Z = (type(X)(part, shape=(len(part[2]) - 1, len(used))) for part in parts)
+    return narrow_X, narrow_Z
 
 
 def _squared_norms(X: Any) -> Float64:

@@ -15,11 +15,10 @@ from numpy.typing import NDArray
 from dmkl.config import KernelConfig, Parameters, construct
 from dmkl.data import Dataset, View
 from dmkl.errors import ConfigError, DataError, did_you_mean
-from dmkl.kernels.bank import Bank, BankKernel, self_values
+from dmkl.kernels.bank import NORMALISERS, Bank, BankKernel, self_values
 from dmkl.kernels.bases import BASES, GIVEN, dense
 from dmkl.kernels.functions import KERNELS, Kernel, Scales
 
-NORMALISERS = ("unit-diagonal", "centre", "unit-trace", "unit-mean")  # in the order they apply
 Samples = NDArray[np.int64]
 SCALE_SAMPLES = 1000  # distances for widths are measured between this many training samples at most
 
@@ -83,8 +82,8 @@ def _measured(block: Any, base: str, chosen: Samples) -> Scales:
         distances: Any = np.asarray(block[:, chosen], dtype=np.float64)
         spread = 0.0
     else:
-        block = dense(block)
-        spread = block.shape[1] * float(block.var())
+        block = block if hasattr(block, "toarray") else dense(block)
+        spread = block.shape[1] * _variance(block)
         distance = BASES[base].distance
         if distance is None:
             return Scales(np.nan, np.nan, spread)
@@ -93,6 +92,14 @@ def _measured(block: Any, base: str, chosen: Samples) -> Scales:
     if not len(off_diagonal):
         return Scales(np.nan, np.nan, spread)
     return Scales(float(np.median(off_diagonal)), float(off_diagonal.mean()), spread)
+
+
+def _variance(block: Any) -> float:
+    """Of all entries; a sparse block stays sparse, it may have millions of columns."""
+    if isinstance(block, np.ndarray):
+        return float(block.var())
+    block, size = block.astype(np.float64), block.shape[0] * block.shape[1]
+    return max(0.0, float(block.power(2).sum() / size - (block.sum() / size) ** 2))
 
 
 def _trace(kernel: BankKernel, view: View) -> float:

@@ -12,12 +12,15 @@ import numpy as np
 import zarr
 from zarr.storage import ZipStore
 
+from dmkl.archives import check_members
 from dmkl.data import Dataset, View
-from dmkl.errors import OutputError, StoreError
+from dmkl.errors import OutputError, ResourceError, StoreError, one_line
 from dmkl.files import make_folder, writing
 from dmkl.kernels import Bank
+from dmkl.model.checks import check_model
 from dmkl.model.model import Model
-from dmkl.store.arrays import get, put_array, read_header
+from dmkl.store.arrays import put_array
+from dmkl.store.reading import array_of, get, read_header
 from dmkl.store.views import StoredViews, describe_dataset, write_dataset
 from dmkl.version import __version__
 
@@ -63,24 +66,35 @@ def load_model(path: Path) -> Model:
     if not path.is_file():
         raise OutputError(f"no model at {path}", "train one with: dmkl train")
     try:
-        store = ZipStore(path, mode="r")
-        group = zarr.open_group(store, mode="r")
-        header = read_header(group, KIND, SCHEMA, str(path))
-        arrays: dict[str, Any] = {name: get(group[name]) for name in ARRAYS}
-        everything = np.arange(len(arrays["samples"]))
-        views: dict[str, View] = {}
-        if header["dataset"]:
-            stored = StoredViews(group, header["dataset"])
-            views = {name: stored.take(name, everything, ROWS) for name in stored.entries}
-        store.close()
-        return Model(
-            bank=Bank.from_recipes(header["kernels"], int(header["n"])),
-            views=views,
-            task=str(header["task"]),
-            classes=tuple(header["classes"]),
-            about=header["about"],
-            per_kernel=bool(header.get("per_kernel", False)),
-            **arrays,
-        )
-    except (KeyError, TypeError, ValueError, OSError, zipfile.BadZipFile) as error:
-        raise StoreError(f"{path} is not a readable model ({type(error).__name__}: {error})") from error
+        with zipfile.ZipFile(path) as archive:
+            check_members(archive, path.stat().st_size)
+        with ZipStore(path, mode="r") as store:
+            model = _read(zarr.open_group(store, mode="r", zarr_format=3, use_consolidated=False), str(path))
+        check_model(model)
+    except StoreError:
+        raise
+    except MemoryError:
+        raise ResourceError(f"{path} needs more memory than there is") from None
+    except Exception as error:  # parsers of damaged files fail in every possible way
+        kind = type(error).__name__
+        raise StoreError(f"{path} is not a readable model ({kind}: {one_line(error)})", "train it again") from error
+    return model
+
+
+def _read(group: zarr.Group, where: str) -> Model:
+    header = read_header(group, KIND, SCHEMA, where)
+    arrays: dict[str, Any] = {name: get(array_of(group, name)) for name in ARRAYS}
+    everything = np.arange(len(arrays["samples"]))
+    views: dict[str, View] = {}
+    if header["dataset"]:
+        stored = StoredViews(group, header["dataset"], len(everything))
+        views = {name: stored.take(name, everything, ROWS) for name in stored.entries}
+    return Model(
+        bank=Bank.from_recipes(header["kernels"], header["n"]),
+        views=views,
+        task=header["task"],
+        classes=tuple(header["classes"]),
+        about=header["about"],
+        per_kernel=bool(header.get("per_kernel", False)),
+        **arrays,
+    )

@@ -7,20 +7,30 @@ import logging
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dmkl.errors import ConfigError, did_you_mean
+from dmkl.config import construct
+from dmkl.errors import ConfigError
 from dmkl.memory import cores
 from dmkl.runtime.base import Runtime
 from dmkl.runtime.local import Local
-from dmkl.runtime.profile import is_loopback, read_profile
+from dmkl.runtime.profile import read_profile, require_private
 
 if TYPE_CHECKING:
     from dmkl.runtime.links import Link
 
 CHATTY = ("distributed.client", "distributed.core", "distributed.comm", "distributed.utils", "tornado.application")
 FOLDER = Path("dmkl-cluster")  # of the jobs' logs, in a folder each, for runs without a directory
+
+
+@dataclass(frozen=True)
+class Told:
+    """What `settings` may say of a scheduler that others run; a SLURM profile has the same names."""
+
+    tls: bool | str = True
+    insecure: bool = False
 
 
 def is_slurm(cluster: str) -> bool:
@@ -40,7 +50,8 @@ def open_runtime(
     scheduler, 'current' the Dask client that is current, 'slurm[:PROFILE]' starts worker jobs (logs and job script in
     `folder`).
 
-    `settings` replaces values of the SLURM profile; of the others only `tls`, the folder of keys, means something.
+    `settings` replaces values of the SLURM profile; of the others only `tls`, the folder of keys, and
+    `insecure`, which allows tcp:// beyond loopback, mean something.
     """
     if cluster == "none":
         yield Local(workers)
@@ -98,9 +109,7 @@ def _link(cluster: str, workers: int, settings: Mapping[str, Any], folder: Path,
         from dmkl.runtime.slurm import SlurmJobs
 
         return SlurmJobs(profile, folder, note)
-    for key in settings:
-        if key != "tls":
-            raise ConfigError(f"unknown key '{key}' in [cluster] for '{cluster}'", did_you_mean(key, ["tls"]))
+    told = construct(Told, settings, f"[cluster] for '{cluster}'")
     if not cluster.startswith(("tcp://", "tls://")):
         count = _worker_count(cluster, workers)
         from dmkl.runtime.links import LocalWorkers
@@ -110,10 +119,9 @@ def _link(cluster: str, workers: int, settings: Mapping[str, Any], folder: Path,
     from dmkl.runtime.links import Remote
 
     if cluster.startswith("tls://"):
-        return Remote(cluster, security(settings.get("tls", True)), note)
+        return Remote(cluster, security(told.tls), note)
     host = cluster.removeprefix("tcp://").rpartition(":")[0]
-    if not is_loopback(host):
-        note(f"{cluster} is not encrypted: anybody on that network can run code on its workers; use tls://")
+    require_private(host, tls=False, insecure=told.insecure)
     return Remote(cluster, None, note)
 
 

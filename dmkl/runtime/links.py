@@ -97,7 +97,8 @@ class Remote(Counted):
         self._client: Client | None = None
 
     def connect(self) -> Client:
-        hint = f"start one with: dask scheduler --port {self._address.rpartition(':')[2]}"
+        host, _, port = self._address.partition("://")[2].rpartition(":")
+        hint = f"start one with: dask scheduler --host {host} --port {port}"
         self._client = connected(self._address, hint, security=self._security)
         check_workers(self._client)
         return self._client

@@ -112,11 +112,14 @@ def read_profile(name: str, overrides: Mapping[str, Any] | None = None) -> Profi
     path = _found(name)
     try:
         table = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ConfigError(f"cannot read the cluster profile {path}: {error}") from None
     overrides = dict(overrides or {})
-    nested = {**table.get("coordinator", {}), **overrides.pop("coordinator", {})}
     where = f"the cluster profile {path}"
+    own = [table.get("coordinator", {}), overrides.pop("coordinator", {})]
+    if not all(isinstance(part, dict) for part in own):
+        raise ConfigError(f"coordinator of {where} should be a table")
+    nested = {**own[0], **own[1]}
     profile = construct(Profile, {**table, **overrides, **({"coordinator": nested} if nested else {})}, where)
     _check(profile, where)
     return profile
@@ -185,11 +188,13 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def require_private(profile: Profile) -> None:
-    """A scheduler runs what it is sent: beyond loopback it is bound with TLS, or when told so in so many words."""
-    if profile.tls or profile.insecure or is_loopback(profile.interface):
+def require_private(host: str, *, tls: bool | str, insecure: bool) -> None:
+    """A scheduler and its workers run what they are sent: beyond loopback only with TLS, or when told so in so many
+    words. `host` is an address, a name or an interface; '' is the host's own public address."""
+    if tls or insecure or is_loopback(host):
         return
     raise ClusterError(
-        f"a scheduler on {profile.interface or 'a public address'} without TLS would run anybody's code",
-        "make keys with: dmkl cluster keys, and set tls = true (or, on a network you trust, insecure = true)",
+        f"a scheduler on {host or 'a public address'} without TLS would run anybody's code",
+        "make keys with: dmkl cluster keys, and use tls:// or, of SLURM, tls = true "
+        "(on a network that is yours alone: -s cluster.insecure=true)",
     )

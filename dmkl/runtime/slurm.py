@@ -60,7 +60,7 @@ class SlurmJobs:
     renewable = True
 
     def __init__(self, profile: Profile, folder: Path, note: Note = silent) -> None:
-        require_private(profile)
+        require_private(profile.interface, tls=profile.tls, insecure=profile.insecure)
         self.note = note
         self._profile, self._folder = profile, folder.absolute()
         self._security = security(profile.tls)

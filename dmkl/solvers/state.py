@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csc_array
 
-from dmkl.errors import StoreError
+from dmkl.archives import check_members
+from dmkl.errors import StoreError, one_line
 from dmkl.files import write_atomically
 from dmkl.solvers.columns import no_columns
 
@@ -75,20 +76,46 @@ def save_state(path: Path, state: State, identity: str) -> None:
 def load_state(path: Path, identity: str) -> State | None:
     """The newest undamaged checkpoint of this very problem; None if there is none."""
     for candidate in (path, path.with_name(path.name + ".previous")):
-        try:
-            raw = candidate.read_bytes()
-        except FileNotFoundError:
+        if not candidate.is_file():
             continue
+        raw = candidate.read_bytes()
         digest, data = raw[:DIGEST], raw[DIGEST:]
         if hashlib.blake2b(data, digest_size=DIGEST).digest() != digest:
             continue  # cut off or damaged: the one before is whole
-        with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
-            if str(arrays["identity"]) != identity:
-                raise StoreError(f"the checkpoint {candidate} belongs to another problem", "use another run directory")
-            values: dict[str, Any] = {name: arrays[name] for name in arrays if "." not in name and name != "identity"}
-            values |= {name: int(values[name]) for name in COUNTERS}
-            values["own"] = {name.removeprefix("own."): arrays[name] for name in arrays if name.startswith("own.")}
-            parts = tuple(arrays[f"coef.{part}"] for part in COLUMN_PARTS)
-            shape = tuple(arrays["coef.shape"].tolist())
-        return State(coef=csc_array(parts, shape=shape), **values)
+        try:
+            return _read(data, identity, candidate)
+        except StoreError:
+            raise
+        except Exception as error:  # anybody can write a right checksum before wrong arrays
+            raise StoreError(
+                f"the checkpoint {candidate} is damaged ({one_line(error)})", "remove it to begin again"
+            ) from error
     return None
+
+
+def _read(data: bytes, identity: str, where: Path) -> State:
+    with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
+        check_members(arrays.zip, len(data))
+        if str(arrays["identity"]) != identity:
+            raise StoreError(f"the checkpoint {where} belongs to another problem", "use another run directory")
+        values: dict[str, Any] = {name: arrays[name] for name in arrays if "." not in name and name != "identity"}
+        values |= {name: int(values[name]) for name in COUNTERS}
+        values["own"] = {name.removeprefix("own."): arrays[name] for name in arrays if name.startswith("own.")}
+        parts = tuple(arrays[f"coef.{part}"] for part in COLUMN_PARTS)
+        state = State(coef=csc_array(parts, shape=tuple(arrays["coef.shape"].tolist())), **values)
+    _check(state)
+    return state
+
+
+def _check(state: State) -> None:
+    """ValueError unless the parts fit each other."""
+    n, m = state.working.shape
+    s = state.weights.shape[-1]
+    state.coef.check_format(full_check=True)
+    shapes = (state.active.shape, state.intercept.shape, state.primal.shape, state.dual.shape)
+    if shapes[:2] != ((m, s), (m,)) or shapes[2] != shapes[3] or shapes[2] not in ((m,), (1,)):
+        raise ValueError(f"shapes {shapes} for {n} samples, {m} classes and {s} kernels")
+    if state.coef.shape not in ((n, m), (n, m * s)) or state.weights.shape not in ((s,), (m, s)):
+        raise ValueError(f"coefficients of shape {state.coef.shape}, weights of shape {state.weights.shape}")
+    if state.working.dtype != bool or state.active.dtype != bool or not np.isfinite(state.coef.data).all():
+        raise ValueError("wrong types, or coefficients that are no numbers")

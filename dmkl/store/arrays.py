@@ -14,8 +14,6 @@ import zarr
 from numpy.typing import NDArray
 from zarr.codecs import Crc32cCodec
 
-from dmkl.errors import StoreError
-
 
 def create_array(
     group: zarr.Group, name: str, shape: tuple[int, ...], chunks: tuple[int, ...], dtype: Any, fill: Any = 0
@@ -92,34 +90,3 @@ def _write_checked(file: io.FileIO, values: NDArray[Any]) -> None:
     while rest:
         rest = rest[file.write(rest) :]
     file.write(google_crc32c.value(cast(bytes, values)).to_bytes(4, "little"))
-
-
-def get(array: Any, selection: Any = ...) -> NDArray[Any]:
-    """Values of a Zarr array; damage found by a checksum, or a chunk that is gone, is said with the array's name."""
-    try:
-        return np.asarray(array[selection])
-    except (ValueError, OSError, RuntimeError) as error:
-        raise StoreError(f"array '{array.name}' of {array.store} is damaged ({error})") from error
-
-
-def open_group(path: Path, what: str) -> zarr.Group:
-    """An existing group, read and write as the file system allows."""
-    if not (path / "zarr.json").is_file():
-        raise StoreError(f"no {what} at {path}")
-    try:
-        return zarr.open_group(path, mode="r+")
-    except (ValueError, OSError, KeyError, TypeError) as error:
-        raise StoreError(f"{path} is not a readable {what} ({error})") from error
-
-
-def read_header(group: zarr.Group, kind: str, schema: int, where: str) -> dict[str, Any]:
-    """The attributes dmkl wrote, after checking that this is the right kind of file of a known version."""
-    header = dict(group.attrs).get("dmkl")
-    if not isinstance(header, dict) or header.get("kind") != kind:
-        raise StoreError(f"{where} is not a dmkl {kind}")
-    if header.get("schema") != schema:
-        raise StoreError(
-            f"{where} has schema {header.get('schema')}, this dmkl reads schema {schema}",
-            "build it again with this version",
-        )
-    return header

@@ -18,6 +18,7 @@ from __future__ import annotations
 import functools
 import os
 import shutil
+import stat
 import uuid
 from collections.abc import Iterable
 from pathlib import Path
@@ -27,10 +28,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmkl.data import Dataset
-from dmkl.errors import ResourceError, StoreError
+from dmkl.errors import ConfigError, ResourceError, StoreError, one_line
 from dmkl.files import make_folder, writing
 from dmkl.kernels import Bank
-from dmkl.store.arrays import create_tiled, get, open_group, put_array, read_header, write_tile_file
+from dmkl.store.arrays import create_tiled, put_array, write_tile_file
+from dmkl.store.reading import array_of, get, open_group, read_header
 from dmkl.store.views import StoredViews, describe_dataset, read_labels, write_dataset
 from dmkl.tiling import Grid
 from dmkl.version import __version__
@@ -54,14 +56,35 @@ class KernelStore:
             self.id: str = header["id"]
             self.data_hash: str = header["data"]
             self.config: dict[str, Any] = header["config"]
-            self.grid = Grid(int(header["n"]), int(header["tile"]), bool(header.get("full", False)))
+            if not isinstance(self.config, dict):
+                raise ValueError("its configuration is no table")
+            self.grid = Grid(header["n"], header["tile"], bool(header.get("full", False)))
+            if type(self.grid.n) is not int or type(self.grid.tile) is not int or not 0 < self.grid.tile <= self.grid.n:
+                raise ValueError(f"tiles of {self.grid.tile} of {self.grid.n} samples")
             self.bank = Bank.from_recipes(header["kernels"], self.grid.n)
-            self.labels = read_labels(self._group, header["dataset"])
-            self.views = StoredViews(self._group, header["dataset"])
+            self.labels = read_labels(self._group, header["dataset"], self.grid.n)
+            self.views = StoredViews(self._group, header["dataset"], self.grid.n)
+            self.views.require_samples()
+            self.bank.check_views({name: entry["kind"] for name, entry in self.views.entries.items()})
             self.computed = bool(header.get("computed", False))
-            self._gram: Any = None if self.computed else self._group["gram"]
-        except (KeyError, TypeError, ValueError) as error:
+            self._gram: Any = None if self.computed else self._tiled()
+        except StoreError:
+            raise
+        except ConfigError as error:
+            raise StoreError(f"{path} is damaged ({error.message})", "build it again") from error
+        except KeyError as error:
             raise StoreError(f"{path} lacks {error}", "build it again") from error
+        except Exception as error:  # a header may hold anything
+            raise StoreError(f"{path} is damaged ({one_line(error)})", "build it again") from error
+
+    def _tiled(self) -> Any:
+        """The array of the tiles, as `create_tiled` makes it."""
+        gram = array_of(self._group, "gram", kinds="f")
+        n, s, side = self.n, self.s, self.grid.tile
+        layout = (gram.shape, gram.shards, gram.chunks, gram.dtype.itemsize, gram.metadata.encode_chunk_key((0, 1, 2)))
+        if layout != ((s, n, n), (s, side, side), (1, side, side), 4, "c/0/1/2") or not np.isnan(gram.fill_value):
+            raise ValueError(f"tiles of shape {gram.shape} for {s} kernels of {n} samples")
+        return gram
 
     @classmethod
     def create(
@@ -140,13 +163,24 @@ class KernelStore:
 
     def missing(self) -> list[tuple[int, int]]:
         """Tiles not on disk yet."""
-        present = {i: _names(self.tile_path(i, i).parent) for i, j in self.pairs if i == j}
-        return [(i, j) for i, j in self.pairs if self.tile_path(i, j).name not in present[i]]
+        present = {i: self._present(i) for i, j in self.pairs if i == j}
+        return [(i, j) for i, j in self.pairs if j not in present[i]]
+
+    @property
+    def tiles(self) -> tuple[int, int]:
+        """How many tiles are there and how many there should be, counted without listing those that are not."""
+        if self.computed:
+            return 0, 0
+        return sum(len(self._present(i)) for i in range(self.grid.blocks)), self.grid.tiles
+
+    def _present(self, i: int) -> set[int]:
+        names = _names(self.tile_path(i, i).parent)
+        return {int(name) for name in names if name.isdecimal() and int(name) in self.grid.kept(i)}
 
     def require_complete(self) -> None:
-        missing = len(self.missing())
-        if missing:
-            raise StoreError(f"{self.path} lacks {missing} of {len(self.pairs)} tiles", "finish it with: dmkl kernels")
+        there, total = self.tiles
+        if there < total:
+            raise StoreError(f"{self.path} lacks {total - there} of {total} tiles", "finish it with: dmkl kernels")
         if not self.centring_done:
             raise StoreError(f"{self.path} lacks the row means of its centred kernels", "run the same command again")
 
@@ -167,10 +201,17 @@ class KernelStore:
         """K_a[block i, block j] of a tile that is kept, its checksum verified."""
         if self.computed:
             raise StoreError(f"{self.path} has no tiles, it computes them")
+        mend = "delete that file and run dmkl kernels again"
+        try:
+            found = self.tile_path(i, j).lstat()
+        except OSError:
+            raise self._unusable(a, i, j, "missing", "run dmkl kernels again") from None
+        if not stat.S_ISREG(found.st_mode) or found.st_size != tile_bytes(self.grid, self.s):
+            raise self._unusable(a, i, j, "damaged", mend)
         try:
             tile: NDArray[np.float32] = np.asarray(self._gram[a, self.grid.span(i), self.grid.span(j)])
-        except (ValueError, OSError, RuntimeError, TypeError) as error:
-            raise self._unusable(a, i, j, "damaged", "delete that file and run dmkl kernels again") from error
+        except Exception as error:
+            raise self._unusable(a, i, j, "damaged", mend) from error
         if np.isnan(tile[0, 0]):
             raise self._unusable(a, i, j, "missing", "run dmkl kernels again")
         return tile
@@ -191,14 +232,14 @@ class KernelStore:
         """(s, n): zero where nothing is centred, NaN until the centring pass has run."""
         if not self.bank.centred:
             return np.broadcast_to(0.0, (self.s, self.n))
-        return get(self._array("row_means"))
+        means = get(array_of(self._group, "row_means", kinds="f"))
+        if means.shape != (self.s, self.n):
+            raise StoreError(f"{self.path} has row means of shape {means.shape}", "build it again")
+        return means
 
     def write_row_means(self, values: NDArray[np.float64]) -> None:
         with writing(self.path):
-            self._array("row_means")[...] = values
-
-    def _array(self, name: str) -> Any:
-        return self._group[name]
+            array_of(self._group, "row_means")[...] = values
 
 
 @functools.lru_cache(maxsize=4)
@@ -212,7 +253,12 @@ def opened(path: str, identity: str) -> KernelStore:
 
 def projected_bytes(grid: Grid, s: int) -> int:
     """What all tiles will take on disk, checksums included."""
-    return grid.tiles * (s * (4 * grid.tile**2 + 4 + 16) + 4)
+    return grid.tiles * tile_bytes(grid, s)
+
+
+def tile_bytes(grid: Grid, s: int) -> int:
+    """Of the file of one tile: s layers with their checksums, and the index with its own."""
+    return s * (4 * grid.tile**2 + 4 + 16) + 4
 
 
 def check_space(path: Path, needed: int) -> None:

@@ -6,6 +6,7 @@ create, and half a millisecond each to read again for every tile.
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -14,9 +15,14 @@ import zarr
 from numpy.typing import NDArray
 
 from dmkl.data import Dataset, Labels, View
-from dmkl.store.arrays import get, put_array
+from dmkl.data.dataset import KINDS
+from dmkl.data.labels import TASKS
+from dmkl.errors import StoreError
+from dmkl.store.arrays import put_array
+from dmkl.store.reading import array_of, get, require_chunks
 
 SPARSE_CHUNK = 1 << 20  # entries of a sparse view in one chunk
+NODE = re.compile(r"views/[A-Za-z0-9_-]+")
 COLUMNS = 256  # views of one column in one array: what a task reads at once
 
 
@@ -75,37 +81,80 @@ def _places(data: Dataset) -> dict[str, dict[str, Any]]:
     return places
 
 
-def read_labels(group: zarr.Group, header: dict[str, Any]) -> Labels | None:
+def read_labels(group: zarr.Group, header: dict[str, Any], n: int) -> Labels | None:
+    """The labels of n samples, ValueError if they cannot be."""
     if header["labels"] is None:
         return None
-    return Labels(header["labels"]["task"], get(group["labels"]), tuple(header["labels"]["classes"]))
+    task, classes = header["labels"]["task"], tuple(header["labels"]["classes"])
+    check_classes(task, classes)
+    values = get(array_of(group, "labels"))
+    shape = (n, len(classes)) if task == "multilabel" else (n,)
+    if values.shape != shape or values.dtype.kind not in ("f" if task == "regression" else "iu"):
+        raise ValueError(f"labels of shape {values.shape} and type {values.dtype} for {n} samples")
+    most = 1 if task == "multilabel" else len(classes) - 1
+    if not np.isfinite(values).all() or (classes and not 0 <= values.min() <= values.max() <= most):
+        raise ValueError("labels of no class")
+    return Labels(task, values, classes)
+
+
+def check_classes(task: Any, classes: tuple[Any, ...]) -> None:
+    """ValueError unless there are as many classes, by name, as such a task has."""
+    few = {"binary": 2, "regression": 0}.get(task, len(classes))
+    if task not in TASKS[1:] or len(classes) != few or not (classes or task == "regression"):
+        raise ValueError(f"task '{task}' with {len(classes)} classes")
+    if not all(isinstance(name, str) for name in classes):
+        raise ValueError("a class whose name is no text")
 
 
 class StoredViews:
-    """Reads rows or rectangles of stored views."""
+    """Reads rows or rectangles of stored views of n samples."""
 
-    def __init__(self, group: zarr.Group, header: dict[str, Any]) -> None:
+    def __init__(self, group: zarr.Group, header: dict[str, Any], n: int) -> None:
         self._group = group
         self.entries: dict[str, dict[str, Any]] = {}
         for number, entry in enumerate(header["views"]):
-            self.entries[entry["name"]] = {"node": f"views/{number}", "column": None, **entry}
+            self.entries[entry["name"]] = _checked({"node": f"views/{number}", "column": None, **entry}, n)
         self._taken: tuple[Any, Any] = (None, None)  # what views of one column were last taken from
+
+    def require_samples(self) -> None:
+        """Refuse a number of samples that the file is too small for."""
+        view, entry = next(iter(self.entries.items()))
+        if entry["sparse"]:
+            self.block(view, slice(0, 0))
+            get(array_of(self._group, f"{entry['node']}/indptr"))
+        else:
+            require_chunks(self._values(view), (slice(None), slice(0, 1)))
+
+    def _values(self, view: str) -> zarr.Array[Any]:
+        """The array that a dense view is in, of the shape the header says."""
+        entry = self.entries[view]
+        array = array_of(self._group, f"{entry['node']}/values", kinds="f")
+        rows, columns = entry["shape"]
+        shape = (rows, columns) if entry["column"] is None else (rows, max(entry["column"] + 1, *array.shape[1:2], 1))
+        if array.shape != shape:
+            raise StoreError(f"array '{array.name}' of {array.store} has shape {array.shape}, not {shape}")
+        return array
 
     def block(self, view: str, rows: slice) -> Any:
         """Some rows of the array that a feature view is in (dense or CSR)."""
         entry = self.entries[view]
-        node = entry["node"]
         if not entry["sparse"]:
-            return get(self._group[f"{node}/values"], rows)
+            return get(self._values(view), (rows,))
         start, stop, _ = rows.indices(entry["shape"][0])
-        indptr = get(self._group[f"{node}/indptr"], slice(start, stop + 1))
-        span = slice(int(indptr[0]), int(indptr[-1]))
-        parts = (
-            get(self._group[f"{node}/values"], span),
-            get(self._group[f"{node}/indices"], span),
-            indptr - indptr[0],
-        )
-        return scipy.sparse.csr_array(parts, shape=(stop - start, entry["shape"][1]))
+        indptr = array_of(self._group, f"{entry['node']}/indptr", kinds="i")
+        values = array_of(self._group, f"{entry['node']}/values", kinds="f")
+        indices = array_of(self._group, f"{entry['node']}/indices", kinds="i")
+        if indptr.shape != (entry["shape"][0] + 1,) or values.shape != indices.shape or values.ndim != 1:
+            raise StoreError(f"the parts of the sparse view '{view}' of {self._group.store} do not fit each other")
+        ends = get(indptr, (slice(start, stop + 1),))
+        span = (slice(max(0, int(ends[0])), max(0, int(ends[-1]))),)
+        parts = (get(values, span), get(indices, span), ends - ends[0])
+        try:  # indices that point outside would be followed
+            block = scipy.sparse.csr_array(parts, shape=(stop - start, entry["shape"][1]))
+            block.check_format(full_check=True)
+        except ValueError as error:
+            raise StoreError(f"the sparse view '{view}' of {self._group.store} is damaged ({error})") from error
+        return block
 
     def inside(self, view: str, block: Any) -> Any:
         """The view's own part of a block of its array."""
@@ -114,7 +163,7 @@ class StoredViews:
 
     def rectangle(self, view: str, rows: slice, columns: slice) -> NDArray[Any]:
         """Some entries of a distance or kernel view."""
-        return get(self._group[f"{self.entries[view]['node']}/values"], (rows, columns))
+        return get(self._values(view), (rows, columns))
 
     def take(self, view: str, chosen: NDArray[np.int64], tile: int) -> View:
         """The chosen samples (ascending) of a feature view, read once for views that share an array."""
@@ -135,3 +184,18 @@ class StoredViews:
                 blocks.append(self.block(view, slice(start, start + tile))[inside - start])
         stack = scipy.sparse.vstack if entry["sparse"] else np.concatenate
         return stack(blocks)
+
+
+def _checked(entry: dict[str, Any], n: int) -> dict[str, Any]:
+    """A view as a header describes it, ValueError if there is no such view."""
+    rows, columns = entry["shape"]
+    column = entry["column"]
+    if not isinstance(entry["name"], str) or entry["kind"] not in KINDS or NODE.fullmatch(entry["node"]) is None:
+        raise ValueError(f"view '{entry['name']}' of kind '{entry['kind']}' in '{entry['node']}'")
+    if type(rows) is not int or type(columns) is not int or rows != n or columns < 1:
+        raise ValueError(f"view '{entry['name']}' has shape {entry['shape']} for {n} samples")
+    if column is not None and (type(column) is not int or column < 0 or columns != 1):
+        raise ValueError(f"view '{entry['name']}' is column {column}")
+    if entry["sparse"] and (entry["kind"] != "features" or column is not None):
+        raise ValueError(f"view '{entry['name']}' is sparse")
+    return entry

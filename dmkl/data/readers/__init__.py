@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from dmkl.data.readers.common import Arrays, one_line
+from dmkl.data.readers.common import Arrays
 from dmkl.data.readers.delimited import read_csv, read_tsv
 from dmkl.data.readers.matlab import read_mat
 from dmkl.data.readers.numpy_files import read_npy, read_npz
 from dmkl.data.readers.parquet import read_parquet
 from dmkl.data.readers.svmlight import read_svmlight
 from dmkl.data.readers.zarr_store import read_zarr
-from dmkl.errors import DataError, DmklError, ResourceError, did_you_mean
+from dmkl.errors import DataError, DmklError, ResourceError, did_you_mean, one_line
 from dmkl.registry import Registry
 
 READERS: Registry[Callable[[Path], Arrays]] = Registry("file suffix")
@@ -59,6 +59,8 @@ def _reader(path: Path) -> Callable[[Path], Arrays]:
     if path.is_dir() != (suffix in FOLDERS):
         found, expected = ("folder", "file") if path.is_dir() else ("file", "folder")
         raise DataError(f"{path} is a {found}", f"a {suffix} is expected to be a {expected}")
+    if not path.is_dir() and not path.is_file():  # a pipe would be waited for, a device has no end
+        raise DataError(f"{path} is a pipe or a device", "write the data to a file")
     if path.is_file() and path.stat().st_size == 0:
         raise DataError(f"{path} is empty", "write or download it again")
     return READERS[suffix]

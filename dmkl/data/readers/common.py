@@ -14,12 +14,6 @@ if TYPE_CHECKING:
 Arrays: TypeAlias = "dict[str, Block]"
 
 
-def one_line(error: Exception) -> str:
-    """The first line of an error's message, or its class when it has none."""
-    lines = str(error).strip().splitlines()
-    return lines[0] if lines else type(error).__name__
-
-
 def as_csr(matrix: Any) -> csr_array:
     """Any two-dimensional scipy matrix or array as a checked `csr_array`."""
     from scipy.sparse import csr_array

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import warnings
+from collections import Counter
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -43,7 +44,7 @@ def _header(path: Path, file: TextIO, delimiter: str) -> list[str]:
         raise DataError(f"{path} has no header line: its first line holds numbers", "name the columns there")
     if "" in header:
         raise DataError(f"{path}: column {header.index('') + 1} has no name in the header line", "name it")
-    twice = next((name for name in header if header.count(name) > 1), None)
+    twice = next((name for name, times in Counter(header).items() if times > 1), None)
     if twice is not None:
         raise DataError(f"{path} has two columns named '{twice}'", "rename one of them")
     if len(header) == 1 and ";" in header[0]:

@@ -2,39 +2,56 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from dmkl.data.readers.common import Arrays, as_csr
+from dmkl.data.dataset import Block
+from dmkl.data.readers import matlab_child
+from dmkl.data.readers.common import Arrays, csr_from_parts
 from dmkl.errors import DataError
+from dmkl.memory import available
 
 MATRICES = ("X", "D_", "K_")  # names of blocks, whose rows are samples even when there is just one
+LEAST = 1 << 30  # bytes of address space that Python and its libraries want before they read anything
+PARTS = ("data", "indices", "indptr", "shape")
 
 
 def read_mat(path: Path) -> Arrays:
     """Numeric, logical, character and sparse variables; cells and structures are passed over."""
-    from scipy.io import loadmat
-
-    try:
-        variables = loadmat(str(path), appendmat=False)
-    except NotImplementedError:  # how scipy refuses the HDF5-based format
-        raise DataError(f"{path} is a MATLAB v7.3 file", "save it in MATLAB with save(..., '-v7')") from None
-    arrays: Arrays = {}
-    for name, value in variables.items():
-        if name.startswith("__"):
-            continue
-        if hasattr(value, "tocsr"):
-            arrays[name] = as_csr(value)
-        elif isinstance(value, np.ndarray) and value.dtype.kind in "biufU" and value.size:
-            arrays[name] = _squeezed(name, value)
-    return arrays
+    with tempfile.TemporaryDirectory() as folder:
+        target = Path(folder, "variables.npz")
+        _parse(path, target)
+        with np.load(target, allow_pickle=False) as archive:
+            variables = {str(name): _variable(archive, str(k)) for k, name in enumerate(archive["names"])}
+    return {name: _squeezed(name, value) for name, value in variables.items()}
 
 
-def _squeezed(name: str, value: NDArray[Any]) -> NDArray[Any]:
+def _parse(path: Path, target: Path) -> None:
+    """Have a child process turn a foreign file into one of ours: it may crash (see `matlab_child`)."""
+    limit = str(max(available(), LEAST))
+    command = [sys.executable, "-P", matlab_child.__file__, str(path.absolute()), str(target), limit]
+    done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
+    if done.returncode == matlab_child.V7_3:
+        raise DataError(f"{path} is a MATLAB v7.3 file", "save it in MATLAB with save(..., '-v7')")
+    if done.returncode == matlab_child.UNREADABLE:
+        raise ValueError(done.stderr)
+    if done.returncode:
+        raise ValueError(f"its parser ended with {done.returncode}")
+
+
+def _variable(archive: Any, key: str) -> Any:
+    return archive[key] if key in archive else csr_from_parts(*(archive[f"{key}.{part}"] for part in PARTS))
+
+
+def _squeezed(name: str, value: Block) -> Block:
     """MATLAB knows no vectors: labels arrive as one row or one column."""
+    if not isinstance(value, np.ndarray):
+        return value
     if value.dtype.kind == "U":
         return np.char.strip(value)  # character matrices are padded
     if value.ndim == 2 and 1 in value.shape and not name.startswith(MATRICES):

@@ -10,6 +10,9 @@ from numpy.typing import NDArray
 
 from dmkl.data.readers.common import Arrays
 from dmkl.errors import DataError
+from dmkl.memory import require_free
+
+SMALLEST = 8  # bytes a cell takes at least, as numbers or text of ours; encoded, a million may take ten
 
 
 def read_parquet(path: Path) -> Arrays:
@@ -23,6 +26,7 @@ def read_parquet(path: Path) -> Arrays:
         names = [str(name) for name in content.schema_arrow.names]
         if len(set(names)) != len(names):
             raise DataError(f"{path} has two columns of the same name", "rename one of them")
+        require_free(content.metadata.num_rows * len(names) * SMALLEST, str(path))
         table = content.read()
     if table.num_rows == 0:
         raise DataError(f"{path} has no rows", "write or download it again")

@@ -8,6 +8,7 @@ import numpy as np
 
 from dmkl.data.readers.common import Arrays, as_csr
 from dmkl.errors import DataError
+from dmkl.memory import require_free
 
 
 def read_svmlight(path: Path) -> Arrays:
@@ -21,6 +22,7 @@ def read_svmlight(path: Path) -> Arrays:
     if not several:
         return {"X": as_csr(features), "y": np.asarray(labels)}
     names = sorted({label for row in labels for label in row})
+    require_free(len(labels) * len(names), f"the matrix of the labels of {path}")
     column = {label: place for place, label in enumerate(names)}
     indicator = np.zeros((len(labels), len(names)), dtype=np.uint8)
     for row, present in enumerate(labels):

@@ -6,6 +6,8 @@ from typing import ClassVar, Self
 from dmkl.errors import ConfigError
 from dmkl.kernels.functions.base import Float64, Kernel, Scales, fit_multiple
 
+HIGHEST = 1000  # degree: each is a multiplication
+
 
 @dataclass(frozen=True)
 class Poly(Kernel):
@@ -20,8 +22,10 @@ class Poly(Kernel):
     entry_ns: ClassVar[float] = 2.6
 
     def __post_init__(self) -> None:
-        if self.degree < 1 or self.coef0 < 0:
-            raise ConfigError(f"poly needs degree >= 1 and coef0 >= 0, not degree={self.degree}, coef0={self.coef0:g}")
+        if not (1 <= self.degree <= HIGHEST and self.coef0 >= 0):
+            raise ConfigError(
+                f"poly needs degree from 1 to {HIGHEST} and coef0 >= 0, not degree={self.degree}, coef0={self.coef0:g}"
+            )
 
     def fit(self, scales: Scales) -> Self:
         return replace(self, gamma=fit_multiple("gamma", self.gamma, {"scale": 1 / scales.spread}))

@@ -143,10 +143,8 @@ class Stages:
         return replace(state, primal=np.array([primal]), coef=coef, weights=judged.weights)
 
     def _tell(self, problem: Problem, learner: Learner) -> None:
-        samples, seconds = learner.seen[learner.stage]
-        rate = samples / max(seconds, 1e-9)
         support = int(np.count_nonzero(learner.coef.any(axis=1)))
-        words = f"{STAGES[learner.stage]} epoch {learner.epoch}: {rate:,.0f} samples a second"
+        words = f"{STAGES[learner.stage]} epoch {learner.epoch}: {rate(learner.seen[learner.stage])}"
         problem.observer(Note(f"{words}, {support} of {problem.n} with coefficients"))
 
     # stage 3
@@ -195,10 +193,18 @@ class Stages:
         missed = self._missed(judged.margins, chosen, max(len(W), FEWEST), problem.seed)
         working = state.working.copy()
         working[missed] = True
-        words = f"exact: {len(W)} samples, {found.svms} SVMs, {found.sweeps} sweeps, gap {before:.1e} to"
-        problem.observer(Note(f"{words} {float(state.gap[0]):.1e}, {len(missed)} samples missed"))
         seen = state.own["seen"].copy()
         seen[EXACT] += found.sweeps * len(W), time.perf_counter() - started
+        words = (
+            f"exact: {rate(seen[EXACT])}, {len(W)} in {found.svms} SVMs and {found.sweeps} sweeps, gap {before:.1e} to"
+        )
+        problem.observer(Note(f"{words} {float(state.gap[0]):.1e}, {len(missed)} samples missed"))
         state = replace(state, working=working, own={**point_arrays(point), "seen": seen})
         svms = found.svms
         return replace(state, svm_calls=state.svm_calls + svms, oracle_calls=state.oracle_calls + svms)
+
+
+def rate(seen: Float64) -> str:
+    """The throughput of a stage so far: samples looked at, an epoch of the exact stage being a sweep."""
+    samples, seconds = seen
+    return f"{samples / max(seconds, 1e-9):,.0f} samples a second"
