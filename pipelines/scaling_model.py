@@ -201,7 +201,7 @@ def main() -> int:
         found = rates(store)
         print(
             f"rates  cut {found.cut / 1e9:.2f} GB/s   network {found.network / 1e9:.2f} GB/s   products "
-            f"{found.products / 1e9:.0f} G/s   solve {1e3 * found.solve:.0f} ms a class   {1e3 * found.task:.1f} ms a task"
+            f"{found.products / 1e9:.0f} G/s   {1e3 * found.solve:.0f} ms a class   {1e3 * found.task:.1f} ms a task"
         )
         for count, delay in ((1, 0.0),) if options.quick else ((1, 0.0), (2, 0.0), (1, DELAY), (2, DELAY)):
             spent, rounds = measured(store, count, delay)
