@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -105,6 +106,26 @@ def test_options_override_the_file(folder: Path) -> None:
     config = json.loads((folder / "a/config.json").read_text())
     assert (config["solve"]["tol"], config["solve"]["seed"], config["formulation"]["params"]) == (1e-6, 3, {"C": 50})
     assert max(load_model(folder / "a/model.zarr.zip").about["gap"]) <= 1e-6
+
+
+def test_print_config_names_the_origin_of_every_value(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DMKL_SOLVE_SEED", "5")
+    assert run("train", "config.toml", "--print-config", "--tol", "1e-4", "-s", "formulation.name=vskl") == 0
+    shown = capsys.readouterr().out
+    values = [re.split(r" += +| +# ", line) for line in shown.splitlines() if " = " in line]
+    assert all(len(parts) == 3 for parts in values)  # key, value, origin
+    origins = {key: origin for key, _, origin in values}
+    assert origins["tol"] == origins["name"] == "command line"
+    assert origins["seed"] == "environment DMKL_SOLVE_SEED"
+    assert origins["width"] == "file config.toml"
+    assert origins["oracle"] == origins["C"] == origins["q"] == "default"  # C of the file was another formulation's
+    (folder / "again.toml").write_text(shown)
+    monkeypatch.delenv("DMKL_SOLVE_SEED")
+    assert run("train", "again.toml", "--print-config", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["config"]["solve"]["seed"] == 5
+    assert not (folder / "runs").exists()
 
 
 def test_both_oracles_train(folder: Path) -> None:

@@ -19,7 +19,7 @@ class Console:
     """Result lines, progress, or one JSON object, as the options ask."""
 
     def __init__(self, *, as_json: bool = False, verbosity: int = 0) -> None:
-        self._as_json = as_json
+        self.as_json = as_json
         self._verbosity = verbosity
         self._bar: Any = None
         self._tasks: dict[str, Any] = {}
@@ -27,7 +27,7 @@ class Console:
 
     def line(self, label: str, *facts: str, seconds: float | None = None) -> None:
         """One aligned result line: what, facts, time."""
-        if self._as_json or self._verbosity < 0:
+        if self.as_json or self._verbosity < 0:
             return
         self._remove_bars()
         text = f"{label:<9}" + "   ".join(facts)
@@ -41,7 +41,7 @@ class Console:
         """The JSON object of a command, under --json."""
         from dmkl.experiment.rundir import finite
 
-        if self._as_json:
+        if self.as_json:
             self._out(json.dumps(finite(value), indent=2))
 
     def note(self, text: str) -> None:

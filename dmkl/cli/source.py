@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from dmkl.config import Config, parse_config, read_config
+from dmkl.config import Config, from_environment, parse_config, read_config
 from dmkl.errors import ConfigError
 from dmkl.units import parse_bytes
 
@@ -31,13 +32,14 @@ def read_source(target: str | None, example: str | None, overrides: dict[str, st
 
     if (target is None) == (example is None):
         raise ConfigError("name one of a configuration file, a kernel store or --example", "see dmkl train --help")
+    laid: dict[str, Any] = {"overrides": overrides, "environment": from_environment(os.environ)}
     if example is not None:
-        return Source(parse_config(EXAMPLES[example], overrides=overrides), None, example)
+        return Source(parse_config(EXAMPLES[example], source=f"example {example}", **laid), None, example)
     path = Path(str(target))
     if path.is_dir():
         store = KernelStore(path)
-        return Source(stored_config(store, overrides), store, path.stem)
-    return Source(read_config(path, overrides), None, path.stem)
+        return Source(stored_config(store, **laid), store, path.stem)
+    return Source(read_config(path, **laid), None, path.stem)
 
 
 def budget(config: Config) -> Budget:

@@ -24,6 +24,7 @@ from dmkl.errors import ConfigError, DeadlineReached, SolverError
 @click.option(
     "--dry-run", is_flag=True, help="With --cluster slurm: print the worker jobs' script and do nothing else."
 )
+@click.option("--print-config", is_flag=True, help="Print every value with its origin, as TOML, and do nothing else.")
 @options.experiment
 @options.run
 @options.output
@@ -31,6 +32,7 @@ def train(
     source: str | None,
     output: str | None,
     dry_run: bool,
+    print_config: bool,
     example: str | None,
     settings: tuple[str, ...],
     as_json: bool,
@@ -48,6 +50,9 @@ def train(
 
     console = Console(as_json=as_json, verbosity=options.verbosity(verbose, quiet))
     given = read_source(source, example, options.overrides(settings, **named))
+    if print_config:
+        _print(given.config, console)
+        return
     out = Path(output or Path("runs", given.name))
     directory, run = RunDirectory(out), given.config.run
     if dry_run:
@@ -82,6 +87,15 @@ def train(
             f"the gap is {short(facts['gap'])} after {facts['rounds']} rounds, not {given.config.solve.tol:g}",
             f"the model in {out} is the best found",
         )
+
+
+def _print(config: Config, console: Console) -> None:
+    from dmkl.config import to_toml
+    from dmkl.experiment import resolved
+
+    if not console.as_json:
+        console.text(to_toml(resolved(config), config.origins))
+    console.result({"config": resolved(config), "origins": config.origins})
 
 
 def _script(config: Config, folder: Path) -> str:

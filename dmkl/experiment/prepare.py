@@ -7,13 +7,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dmkl.config import Config, parse_config
+from dmkl.config import Config, Settings, construct, parse_config
 from dmkl.data import Dataset, load_split
 from dmkl.errors import DataError
 from dmkl.events import Observer
 from dmkl.kernels import Bank, cheaper_computed, plan_bank
+from dmkl.kernels.functions import KERNELS
 from dmkl.kernels.plan import is_constant
+from dmkl.oracles import ORACLES
 from dmkl.runtime import Runtime
+from dmkl.solvers import FORMULATIONS
 from dmkl.store import KernelStore, build_store, projected_bytes
 from dmkl.tiling import Grid
 
@@ -106,12 +109,29 @@ def build(
     )
 
 
-def stored_config(store: KernelStore, overrides: dict[str, str]) -> Config:
+def stored_config(store: KernelStore, overrides: Settings, environment: Settings | None = None) -> Config:
     """The configuration a store was built with; what it was built from can't be overridden any more."""
-    fixed = [key for key in overrides if key.split(".")[0] in ("data", "views", "kernels")]
+    fixed = [key for key in (*overrides, *(environment or {})) if key.split(".")[0] in ("data", "views", "kernels")]
     if fixed:
         raise DataError(f"{store.path} is built: {fixed[0]} can't be changed", "train from the configuration file")
-    return parse_config(store.config, overrides=overrides)
+    return parse_config(store.config, overrides=overrides, environment=environment, source=f"store {store.path}")
+
+
+def resolved(config: Config) -> dict[str, Any]:
+    """The plain tables with the defaults of the kernels and the formulation they name; unknown names are refused."""
+    tables = config.to_dict()
+    ORACLES[config.solve.oracle]
+    formulation = formulation_of(config)
+    own = {field.name: getattr(formulation, field.name) for field in dataclasses.fields(formulation)}
+    tables["formulation"]["params"] |= {key: own[key] for key in own if key not in config.formulation.params}
+    for table, kernel in zip(tables["kernels"], config.kernels, strict=True):
+        fields = dataclasses.fields(KERNELS[kernel.kernel])
+        table["params"] |= {f.name: f.default for f in fields if f.name not in kernel.params}
+    return tables
+
+
+def formulation_of(config: Config) -> Any:
+    return construct(FORMULATIONS[config.formulation.name], config.formulation.params, "[formulation]")
 
 
 def held_out(config: Config, store: KernelStore) -> Dataset | None:
