@@ -9,6 +9,7 @@ import click
 from dmkl.cli.cluster import cluster
 from dmkl.cli.doctor import doctor
 from dmkl.cli.info import info
+from dmkl.cli.init import init
 from dmkl.cli.kernels import kernels
 from dmkl.cli.predict import evaluate, predict
 from dmkl.cli.status import status
@@ -30,7 +31,7 @@ def cli(debug: bool) -> None:
     """Multiple kernel learning with a proof of optimality, from a laptop to a cluster."""
 
 
-for command in (kernels, train, submit, status, predict, evaluate, info, cluster, doctor):
+for command in (init, kernels, train, submit, status, predict, evaluate, info, cluster, doctor):
     cli.add_command(command)
 
 

@@ -16,7 +16,9 @@ def to_toml(tables: Mapping[str, Any], origins: Mapping[str, str]) -> str:
     blocks = []
     for section, table in tables.items():
         if section == "views":
-            blocks += [_block(f"[views.{_name(view)}]", f"views.{view}", own, origins) for view, own in table.items()]
+            blocks += [
+                _block(f"[views.{toml_key(view)}]", f"views.{view}", own, origins) for view, own in table.items()
+            ]
         elif section == "kernels":
             blocks += [_block("[[kernels]]", f"kernels.{a}", own, origins) for a, own in enumerate(table)]
         elif table:
@@ -26,7 +28,7 @@ def to_toml(tables: Mapping[str, Any], origins: Mapping[str, str]) -> str:
 
 def _block(header: str, prefix: str, table: Mapping[str, Any], origins: Mapping[str, str]) -> str:
     flat = {**{key: value for key, value in table.items() if key != "params"}, **table.get("params", {})}
-    lines = {key: f"{_name(key)} = {toml_value(value)}" for key, value in flat.items()}
+    lines = {key: f"{toml_key(key)} = {toml_value(value)}" for key, value in flat.items()}
     width = max(map(len, lines.values()), default=0)
     shown = [
         f"{line:<{width}}  # {_origin(f'{prefix}.{key}', flat[key], origins)}".rstrip() for key, line in lines.items()
@@ -40,7 +42,7 @@ def _origin(dotted: str, value: Any, origins: Mapping[str, str]) -> str:
     return origins.get(dotted) or ", ".join(sorted(inside)) or DEFAULT
 
 
-def _name(key: str) -> str:
+def toml_key(key: str) -> str:
     return key if BARE.fullmatch(key) else json.dumps(key, ensure_ascii=False)
 
 
@@ -53,5 +55,5 @@ def toml_value(value: Any) -> str:
     if isinstance(value, list | tuple):
         return "[" + ", ".join(map(toml_value, value)) + "]"
     if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{_name(str(key))} = {toml_value(item)}" for key, item in value.items()) + "}"
+        return "{" + ", ".join(f"{toml_key(str(key))} = {toml_value(item)}" for key, item in value.items()) + "}"
     return repr(value)

@@ -53,7 +53,7 @@ def json_schema(
     }
 
 
-def _table(cls: type[Any], *, grid: bool = False) -> Schema:
+def _table(cls: Any, *, grid: bool = False) -> Schema:
     """A table with the fields of a dataclass as keys; with `grid` each value may be a list of such values."""
     hints = type_hints(cls)
     fields = [field for field in dataclasses.fields(cls) if field.name != "params"]
@@ -83,8 +83,14 @@ def _field(field: dataclasses.Field[Any], hint: Any, grid: bool) -> Schema:
     if "means" in field.metadata:
         schema = {**schema, "description": field.metadata["means"]}
     if field.default not in (dataclasses.MISSING, (), ""):
-        schema = {**schema, "default": list(field.default) if isinstance(field.default, tuple) else field.default}
+        schema = {**schema, "default": _plain(field.default)}
     return schema
+
+
+def _plain(default: Any) -> Any:
+    if isinstance(default, tuple):
+        return list(default)
+    return str(default) if default in (float("inf"), float("-inf")) else default
 
 
 def _type(hint: Any) -> Schema:

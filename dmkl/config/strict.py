@@ -62,9 +62,9 @@ def _coerce(value: Any, hint: Any, where: str) -> Any:
 
 
 def variants(hint: Any) -> tuple[Any, ...]:
-    """The types of a union, or the one type."""
+    """The types of a union, or the one type; None is what stands where nothing is written."""
     union = typing.get_origin(hint) in (types.UnionType, typing.Union)
-    return typing.get_args(hint) if union else (hint,)
+    return tuple(option for option in typing.get_args(hint) if option is not types.NoneType) if union else (hint,)
 
 
 def _accepted(value: Any, hint: Any, where: str) -> Any:

@@ -13,7 +13,7 @@ from dmkl.errors import DataError
 from dmkl.events import Observer
 from dmkl.kernels import Bank, cheaper_computed, plan_bank
 from dmkl.kernels.functions import KERNELS
-from dmkl.kernels.plan import is_constant
+from dmkl.kernels.plan import grid, is_constant
 from dmkl.oracles import ORACLES
 from dmkl.runtime import Runtime
 from dmkl.solvers import FORMULATIONS
@@ -122,11 +122,13 @@ def resolved(config: Config) -> dict[str, Any]:
     tables = config.to_dict()
     ORACLES[config.solve.oracle]
     formulation = formulation_of(config)
-    own = {field.name: getattr(formulation, field.name) for field in dataclasses.fields(formulation)}
-    tables["formulation"]["params"] |= {key: own[key] for key in own if key not in config.formulation.params}
+    own = {f.name: getattr(formulation, f.name) for f in dataclasses.fields(formulation)}
+    tables["formulation"]["params"] = {key: value for key, value in own.items() if value is not None}
     for table, kernel in zip(tables["kernels"], config.kernels, strict=True):
-        fields = dataclasses.fields(KERNELS[kernel.kernel])
-        table["params"] |= {f.name: f.default for f in fields if f.name not in kernel.params}
+        for params in grid(kernel.params):
+            construct(KERNELS[kernel.kernel], params, f"kernel {kernel.kernel}")
+        defaults = {f.name: f.default for f in dataclasses.fields(KERNELS[kernel.kernel])}
+        table["params"] = {**defaults, **table["params"]}
     return tables
 
 
