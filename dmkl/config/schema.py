@@ -82,7 +82,7 @@ def _field(field: dataclasses.Field[Any], hint: Any, grid: bool) -> Schema:
         schema = {"anyOf": [schema, {"type": "array", "items": schema}]}
     if "means" in field.metadata:
         schema = {**schema, "description": field.metadata["means"]}
-    if field.default not in (dataclasses.MISSING, (), ""):
+    if field.default not in (dataclasses.MISSING, None, (), ""):
         schema = {**schema, "default": _plain(field.default)}
     return schema
 
@@ -97,6 +97,7 @@ def _type(hint: Any) -> Schema:
     options = variants(hint)
     if len(options) > 1:
         return {"anyOf": [_type(option) for option in options]}
+    hint = options[0]
     if typing.get_origin(hint) is tuple:
         item = _type(typing.get_args(hint)[0])
         return {"anyOf": [item, {"type": "array", "items": item}]}
