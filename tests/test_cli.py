@@ -171,74 +171,9 @@ def test_an_interrupted_run_goes_on(folder: Path, monkeypatch: pytest.MonkeyPatc
     assert before == [path.stat().st_mtime_ns for path in tiles]
 
 
-WRONG = [
-    (["train"], 2, "name one of a configuration file, a kernel store or --example"),
-    (["train", "--example", "digitz"], 2, "unknown example 'digitz'; did you mean 'digits'"),
-    (["train", "none.toml"], 2, "no such config file: none.toml"),
-    (["train", "config.toml", "--tol", "tiny"], 2, "'tiny' is not a valid float"),
-    (["train", "config.toml", "--tolerance", "1"], 2, "No such option"),
-    (["trian"], 2, "No such command 'trian'"),
-    (["train", "config.toml", "-s", "formulation.D=1"], 2, "unknown key 'D' in [formulation]"),
-    (["train", "config.toml", "-s", "formulation.name=unifrom"], 2, "did you mean 'uniform'"),
-    (["train", "config.toml", "-s", "formulation.C=0"], 2, "C should be positive and finite, not 0"),
-    (["train", "config.toml", "--oracle", "libsvn"], 2, "unknown oracle 'libsvn'; did you mean 'libsvm'"),
-    (["train", "config.toml", "--memory", "lots"], 2, "'lots' is not an amount of memory"),
-    (
-        ["train", "config.toml", "-s", "run.kernels=stored"],
-        2,
-        "[run] kernels = 'stored' is not understood; did you mean",
-    ),
-    (["train", "config.toml", "--cluster", "slurn"], 2, "'slurn' is not a cluster"),
-    (["train", "config.toml", "-s", "data.labels=z"], 4, "no array 'z' for the labels"),
-    (["train", "config.toml", "-s", "data.path=none.npz"], 4, "none.npz"),
-    (["predict", "none", "data.npz", "-o", "o.csv"], 8, "no model at none"),
-    (["predict", "none", "data.npz", "-o", "data.npz"], 8, "data.npz exists"),
-    (["predict", "none", "data.npz", "-o", "o.xls"], 2, "cannot write '.xls' files"),
-    (["info", "."], 5, "is neither a kernel store nor a run directory"),
-    (["kernels", "config.toml", "-o", "config.toml"], 5, "no kernel store at config.toml"),
-]
-
-
-@pytest.mark.parametrize(("arguments", "code", "message"), WRONG, ids=[" ".join(case[0]) for case in WRONG])
-def test_wrong_input_is_one_line_and_an_exit_code(
-    folder: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], code: int, message: str
-) -> None:
-    before = sorted(path.name for path in folder.iterdir())
-    assert run(*arguments) == code
-    lines = capsys.readouterr().err.splitlines()
-    assert len(lines) == 1
-    assert lines[0].startswith("error: ")
-    assert message in lines[0]
-    assert sorted(path.name for path in folder.iterdir()) == before
-
-
 def rewrite(folder: Path, **changes: np.ndarray) -> None:
     arrays = dict(np.load(folder / "data.npz"))
     np.savez(folder / "data.npz", **{**arrays, **changes})
-
-
-BAD_DATA = [
-    ({"y": np.zeros(120)}, "one class only"),
-    ({"y": np.arange(119) % 3}, "labels of the wrong length: 119 labels for 120 samples"),
-    ({"X_points": np.full((120, 2), np.nan)}, "view 'points' holds nan in row 0, column 0"),
-    ({"X_points": np.full((120, 2), np.inf)}, "view 'points' holds inf in row 0"),
-    ({"K_given": np.ones((120, 119))}, "is not square"),
-    ({"K_given": np.triu(np.ones((120, 120)))}, "view 'given' is not symmetric"),
-    ({"X_points": np.full((120, 2), 1e200)}, "overflow"),
-]
-
-
-@pytest.mark.parametrize(("changes", "message"), BAD_DATA, ids=[case[1] for case in BAD_DATA])
-def test_bad_data_is_refused_and_nothing_is_written(
-    folder: Path, capsys: pytest.CaptureFixture[str], changes: dict[str, np.ndarray], message: str
-) -> None:
-    rewrite(folder, **changes)
-    assert run("train", "config.toml", "-o", "run") == 4
-    error = capsys.readouterr().err
-    assert error.startswith("error: ")
-    assert error.count("\n") == 1
-    assert message in error
-    assert not (folder / "run").exists()
 
 
 def test_outputs_that_exist_stay_as_they_are(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -344,12 +279,6 @@ def test_a_full_disk_loses_nothing(
     ballast.unlink()
     assert run("kernels", "config.toml", "-q", "-o", store) == 0
     assert run("info", store, "--verify") == 0
-
-
-def test_no_such_scheduler_is_said_in_seconds(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run("train", "config.toml", "--cluster", "tcp://127.0.0.1:9", "-o", "run") == 7
-    assert "no scheduler answers at tcp://127.0.0.1:9" in capsys.readouterr().err
-    assert not (folder / "run").exists()
 
 
 def dask(*arguments: str, folder: Path) -> subprocess.Popen[bytes]:

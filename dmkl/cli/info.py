@@ -26,7 +26,9 @@ def info(path: str, verify: bool, as_json: bool, verbose: int, quiet: bool) -> N
     elif (folder / "zarr.json").is_file():
         _store(folder, verify, console)
     else:
-        raise StoreError(f"{folder} is neither a kernel store nor a run directory")
+        raise StoreError(
+            f"{folder} is neither a kernel store nor a run directory", "name what dmkl kernels or dmkl train wrote"
+        )
 
 
 def _run(folder: Path, console: Console) -> None:

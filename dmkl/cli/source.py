@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dmkl.config import Config, from_environment, parse_config, read_config
-from dmkl.errors import ConfigError
+from dmkl.errors import ConfigError, ResourceError
 from dmkl.units import parse_bytes
 
 if TYPE_CHECKING:
@@ -43,6 +43,15 @@ def read_source(target: str | None, example: str | None, overrides: dict[str, st
 
 
 def budget(config: Config) -> Budget:
-    from dmkl.memory import Budget
+    from dmkl.memory import Budget, resident
 
-    return Budget(parse_bytes(config.run.memory)) if config.run.memory else Budget.default()
+    if not config.run.memory:
+        return Budget.default()
+    asked = Budget(parse_bytes(config.run.memory))
+    if not asked.left:
+        raise ResourceError(
+            f"the limit of '{config.run.memory}' is used up before the work begins: dmkl itself takes "
+            f"{resident() / 1e6:,.0f} MB",
+            "raise --memory",
+        )
+    return asked

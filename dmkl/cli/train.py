@@ -59,6 +59,7 @@ def train(
         console.text(_script(given.config, directory.cluster))
         return
     directory.check(given.config)  # before a cluster is started
+    limit = budget(given.config)
     where: dict[str, Any] = {
         "workers": run.workers,
         "settings": given.config.cluster,
@@ -70,7 +71,7 @@ def train(
             given.config,
             out,
             runtime,
-            budget(given.config),
+            limit,
             store=given.store,
             observer=console.observe,
             say=lambda stage, facts: console.line(stage, *WORDS[stage](facts), seconds=facts.get("seconds")),

@@ -53,11 +53,10 @@ def parse_config(
     refuse_unknown(table, TABLES, "the configuration")
     table = overridden(table, settings)
     refuse_unknown(table, TABLES, "the configuration")
-    origins = dict.fromkeys(_keys(table), source)
-    origins |= {dotted: f"environment {variable(dotted)}" for dotted in environment or {}}
-    origins |= dict.fromkeys(overrides or {}, COMMAND_LINE)
+    laid = {dotted: f"environment {variable(dotted)}" for dotted in environment or {}}
+    laid |= dict.fromkeys(overrides or {}, COMMAND_LINE)
     config = Config(
-        data=construct(DataConfig, table.get("data", {}), "[data]"),
+        data=construct(DataConfig, table.get("data", {}), "[data]", _inside("data", laid)),
         views={
             name: construct(ViewConfig, view, f"[views.{name}]")
             for name, view in require_table(table.get("views", {}), "[views]").items()
@@ -66,11 +65,13 @@ def parse_config(
             construct(KernelConfig, kernel, f"[[kernels]] number {number}")
             for number, kernel in enumerate(_list(table.get("kernels", [])), 1)
         ),
-        formulation=construct(FormulationConfig, table.get("formulation", {}), "[formulation]"),
-        solve=construct(SolveConfig, table.get("solve", {}), "[solve]"),
-        run=construct(RunConfig, table.get("run", {}), "[run]"),
+        formulation=construct(
+            FormulationConfig, table.get("formulation", {}), "[formulation]", _inside("formulation", laid)
+        ),
+        solve=construct(SolveConfig, table.get("solve", {}), "[solve]", _inside("solve", laid)),
+        run=construct(RunConfig, table.get("run", {}), "[run]", _inside("run", laid)),
         cluster=dict(require_table(table.get("cluster", {}), "[cluster]")),
-        origins=origins,
+        origins={**dict.fromkeys(_keys(table), source), **laid},
     )
     if base is not None:
         config = _anchored(config, base)
@@ -93,6 +94,10 @@ def _keys(value: Any, prefix: str = "") -> list[str]:
     else:
         return [prefix.removesuffix(".")]
     return [name for key, item in items for name in _keys(item, prefix if key == "params" else f"{prefix}{key}.")]
+
+
+def _inside(section: str, origins: Mapping[str, str]) -> dict[str, str]:
+    return {name.partition(".")[2]: origin for name, origin in origins.items() if name.startswith(f"{section}.")}
 
 
 def _anchored(config: Config, base: Path) -> Config:

@@ -19,8 +19,8 @@ T = TypeVar("T")
 WORDS = {int: "a whole number", float: "a number", str: "text", bool: "true or false"}
 
 
-def construct(cls: type[T], table: Any, where: str) -> T:
-    """Build a dataclass from a table; `where` is how messages call the table."""
+def construct(cls: type[T], table: Any, where: str, origins: Mapping[str, str] | None = None) -> T:
+    """Build a dataclass from a table; messages call it `where`, and say of keys in `origins` where those came from."""
     assert dataclasses.is_dataclass(cls)
     table = dict(require_table(table, where))
     hints = type_hints(cls)
@@ -28,12 +28,14 @@ def construct(cls: type[T], table: Any, where: str) -> T:
     if "params" in fields:  # keys of the named variant, checked by its owner
         own = require_table(table.pop("params", {}), f"{where} params")
         table["params"] = {**own, **{key: table.pop(key) for key in list(table) if key not in fields}}
+    known = origins or {}
+    called = {key: f"{where} {key}" + (f", from the {known[key]}," if key in known else "") for key in table}
     refuse_unknown(table, list(fields), where)
-    values = {key: _coerce(value, hints[key], f"{where} {key}") for key, value in table.items()}
+    values = {key: _coerce(value, hints[key], called[key]) for key, value in table.items()}
     for key, value in values.items():
         choices = fields[key].metadata.get("choices")
         if choices and value not in choices:
-            raise ConfigError(f"{where} {key} = '{value}' is not understood", did_you_mean(value, list(choices)))
+            raise ConfigError(f"{called[key]} can't be '{value}'", did_you_mean(value, list(choices)))
     needed = [name for name, f in fields.items() if is_needed(f)]
     missing = ", ".join(name for name in needed if name not in values)
     if missing:

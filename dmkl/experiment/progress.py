@@ -20,7 +20,7 @@ def progress(run: RunDirectory) -> dict[str, Any]:
     job, queue = _read(run.cluster / "job.json"), _read(run.cluster / "state.json")
     config = _read(run.path / "config.json")
     if not (config or job or queue):
-        raise OutputError(f"{run.path} is not a run directory")
+        raise OutputError(f"{run.path} is not a run directory", "name what dmkl train wrote")
     rounds = _rounds(run)
     last = rounds[-1] if rounds else {}
     tol = float(config.get("solve", {}).get("tol", 1e-3))

@@ -61,6 +61,8 @@ def train(
     run.check(config)
     started = time.perf_counter()
     prepared = prepare(config) if store is None else None
+    if prepared is not None and prepared.train.labels is not None:
+        formulation.targets(prepared.train.labels)  # refused before kernels are computed if they are not for this
     path = _store_path(config, run)
     computed = prepared is not None and on_the_fly(prepared, config, path)
     if prepared is not None and path.exists():
