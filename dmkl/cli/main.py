@@ -12,6 +12,7 @@ from dmkl.cli.info import info
 from dmkl.cli.init import init
 from dmkl.cli.kernels import kernels
 from dmkl.cli.predict import evaluate, predict
+from dmkl.cli.rerun import rerun
 from dmkl.cli.status import status
 from dmkl.cli.submit import submit
 from dmkl.cli.train import train
@@ -28,7 +29,7 @@ def cli(debug: bool) -> None:
     """Multiple kernel learning with a proof of optimality, from a laptop to a cluster."""
 
 
-for command in (init, kernels, train, submit, status, predict, evaluate, info, cluster, doctor):
+for command in (init, kernels, train, submit, status, rerun, predict, evaluate, info, cluster, doctor):
     cli.add_command(command)
 
 

@@ -42,11 +42,12 @@ def read_source(target: str | None, example: str | None, overrides: dict[str, st
     return Source(read_config(path, **laid), None, path.stem)
 
 
-def budget(config: Config) -> Budget:
+def budget(config: Config, otherwise: int = 0) -> Budget:
+    """The limit the configuration names, else `otherwise` bytes, else a share of what is free."""
     from dmkl.memory import Budget, resident
 
     if not config.run.memory:
-        return Budget.default()
+        return Budget(otherwise) if otherwise else Budget.default()
     asked = Budget(parse_bytes(config.run.memory))
     if not asked.left:
         raise ResourceError(
