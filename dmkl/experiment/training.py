@@ -92,6 +92,7 @@ def train(
         raise ConfigError(f"{store.path} holds no labels to train on")
     started = time.perf_counter()
     stack = open_stack(store.path, memory=budget.limit, runtime=runtime)
+    stack.observer = observed
     fit = _solve(stack, store, formulation, config, observed, run.checkpoint)
     model = make_model(store, fit)
     save_model(run.model, model)

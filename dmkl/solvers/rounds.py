@@ -16,6 +16,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from dmkl.events import Progress
 from dmkl.runtime.base import run_task
 from dmkl.solvers.blocks import block_room, require_room
 from dmkl.solvers.columns import column, with_columns
@@ -228,7 +229,11 @@ class Rounds:
 
         if len(classes) == 1:  # nothing to fan out; and where the block is streamed, its passes are tasks themselves
             return [run_task(self._machine.solve, *question) for question in questions()]
-        return list(problem.runtime.map(self._machine.solve, questions()))
+        answers = []
+        for answer in problem.runtime.map(self._machine.solve, questions()):
+            answers.append(answer)
+            problem.observer(Progress("solving", len(answers), len(classes)))
+        return answers
 
     def _judge(
         self,

@@ -7,7 +7,7 @@ It answers questions, each in one pass over the tiles: `apply`, `block`, `rows` 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dmkl.errors import SolverError
+from dmkl.events import Observer, Progress, ignore
 from dmkl.memory import Budget
 from dmkl.runtime import Local, Runtime
 from dmkl.runtime.base import itself
@@ -74,6 +75,7 @@ class KernelStack(Expanding):
         self.identity = identity or f"array {len(self.names)} x {grid.n}"
         self.source = source
         self.passes = 0
+        self.observer: Observer = ignore  # told of every shard that a pass has been over
         self._definite = False  # until somebody asked
         self._row_norms: Float64 | None = None
 
@@ -141,6 +143,12 @@ class KernelStack(Expanding):
             backend=self.backend,
         )
 
+    def _each_shard(self, function: Callable[..., Any], tasks: Iterable[tuple[Any, ...]]) -> Iterator[Any]:
+        """The answers of one task a shard, in order: most of a pass."""
+        for done, answer in enumerate(self.runtime.map(function, tasks), 1):
+            yield answer
+            self.observer(Progress("pass", done, len(self._shards)))
+
     def apply(self, coef: Float64, weights: Float64, *, forms: bool | Mask = True) -> Applied:
         """Scores `sum_a weights[k, a] K_a coef[:, k]` (n, m) and forms `coef[:, k]' K_a coef[:, k]` (m, s).
 
@@ -155,7 +163,7 @@ class KernelStack(Expanding):
         tasks = ((shard, shared, weights, asked) for shard in self._shards)
         scores = np.zeros(coef.shape)
         total = None if asked is None else np.zeros(asked.shape)
-        for i, part in enumerate(self.runtime.map(passes.apply_shard, tasks)):
+        for i, part in enumerate(self._each_shard(passes.apply_shard, tasks)):
             scores[self.grid.span(i).start :] += part.scores
             if total is not None:
                 total += part.forms
@@ -191,10 +199,10 @@ class KernelStack(Expanding):
         blocks = [np.empty((depth, len(W), len(W)), dtype) for depth, W in zip(depths, sets, strict=True)]
         if self.runtime.remote:
             tasks = ((shard, sets, kernels, weights, dtype) for shard in self._shards)
-            for i, pieces in enumerate(self.runtime.map(passes.gather_shard, tasks)):
+            for i, pieces in enumerate(self._each_shard(passes.gather_shard, tasks)):
                 passes.place(blocks, sets, self.grid.span(i), pieces)
         else:
-            for _ in self.runtime.map(
+            for _ in self._each_shard(
                 passes.gather_into, ((shard, sets, kernels, weights, blocks) for shard in self._shards)
             ):
                 pass
@@ -216,7 +224,7 @@ class KernelStack(Expanding):
         self.memory.require(len(kernels) * len(samples) * self.n * self.dtype.itemsize, "the kernel rows")
         result = np.empty((len(kernels), len(samples), self.n), self.dtype)
         tasks = ((shard, samples, kernels, self.dtype) for shard in self._shards)
-        for pieces in self.runtime.map(passes.rows_shard, tasks):
+        for pieces in self._each_shard(passes.rows_shard, tasks):
             for positions, columns, values in pieces:
                 result[:, positions, columns] = values
         self.passes += 1
