@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 from conftest import flip_a_bit, three_classes
 
-from dmkl.cli.main import main
+from dmkl.cli.main import cli, main
 from dmkl.experiment import RunDirectory
 from dmkl.model import load_model
 from dmkl.store import KernelStore
@@ -325,12 +325,52 @@ def test_doctor_finds_this_machine_well(folder: Path, capsys: pytest.CaptureFixt
     shown = capsys.readouterr().out
     assert "PROBLEM" not in shown
     assert "oracle smo: solved a tiny SVM" in shown
+    looked_at = {line.split()[1].rstrip(":") for line in shown.splitlines()}
+    assert {"python", "numpy", "compiler", "threads", "memory", "disk", "slurm", "dashboard", "bokeh"} <= looked_at
 
 
-@pytest.mark.parametrize("command", ["kernels", "train", "predict", "evaluate", "info", "doctor"])
+def test_doctor_names_what_is_missing(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bin = folder / "bin"
+    bin.mkdir()
+    (bin / "sbatch").write_text("#!/bin/sh\n")
+    (bin / "sbatch").chmod(0o755)
+    monkeypatch.setenv("PATH", str(bin))
+    monkeypatch.setattr("dmkl.experiment.rundir.PACKAGES", ("dmkl", "no-such-package"))
+    assert run("doctor") == 1
+    captured = capsys.readouterr()
+    assert "PROBLEM  no-such-package: not installed" in captured.out
+    assert "PROBLEM  slurm: squeue, scancel not found" in captured.out
+    assert captured.err.startswith("error: found a problem with no-such-package, slurm\nhint: ")
+
+
+@pytest.mark.parametrize("command", sorted(cli.commands))
 def test_every_command_explains_itself(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(command, "--help") == 0
     assert "Usage: dmkl" in capsys.readouterr().out
+
+
+def completed(words: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> list[str]:
+    """What Tab offers bash after these words."""
+    with monkeypatch.context() as patch:
+        patch.setenv("_DMKL_COMPLETE", "bash_complete")
+        patch.setenv("COMP_WORDS", words)
+        patch.setenv("COMP_CWORD", str(len(words.split()) - 1))
+        with pytest.raises(SystemExit):
+            run()
+    return [line.partition(",")[2] for line in capsys.readouterr().out.splitlines()]
+
+
+def test_tab_completes(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    assert completed("dmkl tr", monkeypatch, capsys) == ["train"]
+    assert "--max-time" in completed("dmkl train --ma", monkeypatch, capsys)
+    assert completed("dmkl train -s solve.max_", monkeypatch, capsys) == ["solve.max_rounds=", "solve.max_time="]
+    assert completed("dmkl predict ru", monkeypatch, capsys) == ["ru"]  # the shell offers files
+    for shell in ("bash", "zsh", "fish"):
+        assert run("completion", shell) == 0
+        assert "_DMKL_COMPLETE" in capsys.readouterr().out
+    assert run("completion", "tcsh") == 2
 
 
 def test_the_module_is_the_command(folder: Path) -> None:

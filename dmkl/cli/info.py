@@ -14,7 +14,7 @@ from dmkl.errors import StoreError
 
 
 @click.command()
-@click.argument("path", metavar="STORE|RUN")
+@click.argument("path", type=click.Path(), metavar="STORE|RUN")
 @click.option("--verify", is_flag=True, help="Read every tile of a store and check it against its checksum.")
 @options.output
 def info(path: str, verify: bool, as_json: bool, verbose: int, quiet: bool) -> None:

@@ -14,8 +14,14 @@ from dmkl.errors import ConfigError, OutputError
 
 
 @click.command()
-@click.argument("data", nargs=-1, metavar="DATA...")
-@click.option("-o", "--output", metavar="FILE", help="The configuration to write (default: the data's name, .toml).")
+@click.argument("data", type=click.Path(), nargs=-1, metavar="DATA...")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(),
+    metavar="FILE",
+    help="The configuration to write (default: the data's name, .toml).",
+)
 @click.option("--labels", metavar="NAME", default="", help="Array or column that holds the labels.")
 @click.option("--force", is_flag=True, help="Replace a file that is there.")
 @click.option("--schema", is_flag=True, help="Print the JSON schema of configurations and do nothing else.")

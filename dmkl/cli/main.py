@@ -7,6 +7,7 @@ import sys
 import click
 
 from dmkl.cli.cluster import cluster
+from dmkl.cli.completion import completion
 from dmkl.cli.doctor import doctor
 from dmkl.cli.info import info
 from dmkl.cli.init import init
@@ -29,7 +30,7 @@ def cli(debug: bool) -> None:
     """Multiple kernel learning with a proof of optimality, from a laptop to a cluster."""
 
 
-for command in (init, kernels, train, submit, status, rerun, predict, evaluate, info, cluster, doctor):
+for command in (init, kernels, train, submit, status, rerun, predict, evaluate, info, cluster, doctor, completion):
     cli.add_command(command)
 
 

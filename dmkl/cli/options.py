@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import click
 
+from dmkl.cli.completion import setting_names
 from dmkl.errors import ConfigError
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -43,7 +44,13 @@ run = _stacked(where, click.option("--seed", type=int, help="Seed of splits and 
 experiment = _stacked(
     click.option("--example", metavar="NAME", help="Use a bundled example instead of a configuration file."),
     click.option(
-        "-s", "--set", "settings", multiple=True, metavar="KEY=VALUE", help="Override, e.g. formulation.C=10."
+        "-s",
+        "--set",
+        "settings",
+        multiple=True,
+        metavar="KEY=VALUE",
+        shell_complete=setting_names,
+        help="Override, e.g. formulation.C=10.",
     ),
 )
 

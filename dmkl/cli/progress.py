@@ -132,7 +132,7 @@ class Watch:
             MofNCompleteColumn(),
             TextColumn("{task.fields[words]}"),
         )
-        ours = {"redirect_stdout": False, "redirect_stderr": False, "transient": True}
+        ours: dict[str, Any] = {"redirect_stdout": False, "redirect_stderr": False, "transient": True}
         with Bars(*columns, console=Console(stderr=True), **ours) as self._bars:
             try:
                 yield

@@ -20,8 +20,14 @@ from dmkl.files import make_folder
 
 
 @click.command()
-@click.argument("run", metavar="RUN")
-@click.option("-o", "--output", metavar="OTHER", help="Keep the second run here (default: compared and removed).")
+@click.argument("run", type=click.Path(), metavar="RUN")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(),
+    metavar="OTHER",
+    help="Keep the second run here (default: compared and removed).",
+)
 @options.where
 @options.output
 def rerun(run: str, output: str | None, as_json: bool, verbose: int, quiet: bool, **named: Any) -> None:

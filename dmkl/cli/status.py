@@ -12,7 +12,7 @@ from dmkl.cli.console import Console, count, duration, short
 
 
 @click.command()
-@click.argument("run", metavar="RUN")
+@click.argument("run", type=click.Path(), metavar="RUN")
 @options.output
 def status(run: str, as_json: bool, verbose: int, quiet: bool) -> None:
     """Say how far a run is, from its files alone: it asks neither SLURM nor the coordinator."""
