@@ -93,12 +93,8 @@ def _slurm() -> Iterator[Finding]:
 
 
 def _dashboard() -> Iterator[Finding]:
-    text = (
-        "a scheduler started by hand serves it at http://HOST:8787/status"
-        if _version("bokeh")
-        else "needs bokeh, see above"
-    )
-    yield Finding("dashboard", True, text)
+    served = "a scheduler started by hand serves it at http://HOST:8787/status"
+    yield Finding("dashboard", True, served if _version("bokeh") else "needs bokeh, see above")
 
 
 def _compiler() -> Iterator[Finding]:
@@ -144,11 +140,7 @@ def _disk() -> Iterator[Finding]:
         yield Finding("disk", False, f"cannot write to {Path.cwd()}: {error.strerror}")
         return
     free = f"{shutil.disk_usage('.').free / 1e9:.0f} GB free at {Path.cwd()}"
-    yield Finding(
-        "disk",
-        True,
-        f"{free / 1e9:.0f} GB free at {Path.cwd()}, writes {wrote / 1e9:.1f} GB/s, reads {read / 1e9:.1f} GB/s",
-    )
+    yield Finding("disk", True, f"{free}, writes {wrote / 1e9:.1f} GB/s, reads {read / 1e9:.1f} GB/s")
 
 
 def _oracles() -> Iterator[Finding]:
