@@ -11,26 +11,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 from conftest import three_classes
+from test_cli import CONFIG
 
 import dmkl
 from dmkl.cli.main import main
 from dmkl.errors import EXIT_CODES, DmklError
 
-CONFIG = """[data]
-path = "data.npz"
-test = 0.25
-[[kernels]]
-kernel = "rbf"
-width = ["0.5 median", "1 median"]
-[[kernels]]
-kernel = "linear"
-normalise = "unit-trace"
-[formulation]
-name = "uniform"
-C = 5
-[run]
-tile = 40
-"""
 DATA = three_classes(120)
 ARRAYS = {f"X_{name}": np.asarray(view.values) for name, view in DATA.views.items()}
 GAPS = np.where(np.arange(360).reshape(120, 3) == 16, np.nan, 1.0)

@@ -93,7 +93,7 @@ class Watch:
             if name not in self._tasks:
                 self._tasks[name] = self._bars.add_task(name, total=stage.total, words="")
             self._bars.update(self._tasks[name], completed=stage.done, total=stage.total, words=stage.words)
-        elif self._clock() - self._last >= PLAIN_EVERY:
+        elif self._clock() - self._last >= PLAIN_EVERY and (stage.busy or CLASSES in self._stages):
             self._last = self._clock()
             self._write("   ".join(_line(name, stage) for name, stage in self._worth_a_word(name)))
 

@@ -42,7 +42,8 @@ def rerun(run: str, output: str | None, as_json: bool, verbose: int, quiet: bool
     first = RunDirectory(Path(run))
     config, memory = recorded(first, options.overrides((), **named))
     with _place(first.path, output) as folder:
-        carry_out(config, RunDirectory(folder), budget(config, memory), console)
+        unsaid = () if output else ("report",)  # it will be gone
+        carry_out(config, RunDirectory(folder), budget(config, memory), console, unsaid=unsaid)
         found = compare(first, RunDirectory(folder))
     for text in found.changed:
         console.line("changed", text)

@@ -15,11 +15,21 @@ if TYPE_CHECKING:
 
 
 def carry_out(
-    config: Config, directory: RunDirectory, limit: Budget, console: Console, store: KernelStore | None = None
+    config: Config,
+    directory: RunDirectory,
+    limit: Budget,
+    console: Console,
+    store: KernelStore | None = None,
+    *,
+    unsaid: tuple[str, ...] = (),
 ) -> Trained:
-    """Train in a directory nobody else works on, with the progress and a line for every stage."""
+    """Train in a directory nobody else works on, with the progress and a line for every stage that is not `unsaid`."""
     from dmkl.experiment import train
     from dmkl.runtime import open_runtime
+
+    def say(stage: str, facts: dict[str, Any]) -> None:
+        if stage not in unsaid:
+            console.line(stage, *WORDS[stage](facts), seconds=facts.get("seconds"))
 
     where: dict[str, Any] = {
         "workers": config.run.workers,
@@ -35,7 +45,7 @@ def carry_out(
             limit,
             store=store,
             observer=console.observe,
-            say=lambda stage, facts: console.line(stage, *WORDS[stage](facts), seconds=facts.get("seconds")),
+            say=say,
         )
 
 
