@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Progress:
-    """`done` of `total` units of a stage ('tiles', 'pass', 'classes') are finished."""
+    """`done` of `total` units of a stage ('tiles', 'pass', 'solving') are finished; stages begin again and again."""
 
     stage: str
     done: int
@@ -26,6 +26,7 @@ class RoundDone:
     classes: int
     kernels: int  # with weight in any class
     gap: float
+    tol: float
     seconds: float
 
 

@@ -23,9 +23,8 @@ def writing(path: Path) -> Iterator[None]:
             raise ResourceError(
                 f"the disk is full: cannot write {path}", "free some space and run the same command again"
             ) from error
-        if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-            raise OutputError(f"cannot write {path}: {os.strerror(error.errno)}") from error
-        raise OutputError(f"cannot write {path}: {error}") from error
+        reason = os.strerror(error.errno) if error.errno else str(error)
+        raise OutputError(f"cannot write {path}: {reason}") from error
 
 
 def make_folder(path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The memory a run may use, and what is left of it."""
+"""The memory a run may use, and what is left of it; the processors."""
 
 from __future__ import annotations
 
@@ -128,3 +128,12 @@ def available() -> int:
 def cores() -> int:
     """Cores this process may use."""
     return len(os.sched_getaffinity(0))
+
+
+def cpu() -> str:
+    """The model of the processor: libraries choose their instructions, and so the last bits of sums, by it."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return ""
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")

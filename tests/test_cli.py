@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -17,7 +18,7 @@ import numpy as np
 import pytest
 from conftest import flip_a_bit, three_classes
 
-from dmkl.cli.main import main
+from dmkl.cli.main import cli, main
 from dmkl.experiment import RunDirectory
 from dmkl.model import load_model
 from dmkl.store import KernelStore
@@ -107,6 +108,26 @@ def test_options_override_the_file(folder: Path) -> None:
     assert max(load_model(folder / "a/model.zarr.zip").about["gap"]) <= 1e-6
 
 
+def test_print_config_names_the_origin_of_every_value(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DMKL_SOLVE_SEED", "5")
+    assert run("train", "config.toml", "--print-config", "--tol", "1e-4", "-s", "formulation.name=vskl") == 0
+    shown = capsys.readouterr().out
+    values = [re.split(r" += +| +# ", line) for line in shown.splitlines() if " = " in line]
+    assert all(len(parts) == 3 for parts in values)  # key, value, origin
+    origins = {key: origin for key, _, origin in values}
+    assert origins["tol"] == origins["name"] == "command line"
+    assert origins["seed"] == "environment DMKL_SOLVE_SEED"
+    assert origins["width"] == "file config.toml"
+    assert origins["oracle"] == origins["C"] == origins["q"] == "default"  # C of the file was another formulation's
+    (folder / "again.toml").write_text(shown)
+    monkeypatch.delenv("DMKL_SOLVE_SEED")
+    assert run("train", "again.toml", "--print-config", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["config"]["solve"]["seed"] == 5
+    assert not (folder / "runs").exists()
+
+
 def test_both_oracles_train(folder: Path) -> None:
     assert run("train", "config.toml", "-q", "-o", "a", "--oracle", "libsvm", "--tol", "1e-5") == 0
     assert run("train", "config.toml", "-q", "-o", "b", "--oracle", "smo", "--tol", "1e-5") == 0
@@ -150,74 +171,9 @@ def test_an_interrupted_run_goes_on(folder: Path, monkeypatch: pytest.MonkeyPatc
     assert before == [path.stat().st_mtime_ns for path in tiles]
 
 
-WRONG = [
-    (["train"], 2, "name one of a configuration file, a kernel store or --example"),
-    (["train", "--example", "digitz"], 2, "unknown example 'digitz'; did you mean 'digits'"),
-    (["train", "none.toml"], 2, "no such config file: none.toml"),
-    (["train", "config.toml", "--tol", "tiny"], 2, "'tiny' is not a valid float"),
-    (["train", "config.toml", "--tolerance", "1"], 2, "No such option"),
-    (["trian"], 2, "No such command 'trian'"),
-    (["train", "config.toml", "-s", "formulation.D=1"], 2, "unknown key 'D' in [formulation]"),
-    (["train", "config.toml", "-s", "formulation.name=unifrom"], 2, "did you mean 'uniform'"),
-    (["train", "config.toml", "-s", "formulation.C=0"], 2, "C should be positive and finite, not 0"),
-    (["train", "config.toml", "--oracle", "libsvn"], 2, "unknown oracle 'libsvn'; did you mean 'libsvm'"),
-    (["train", "config.toml", "--memory", "lots"], 2, "'lots' is not an amount of memory"),
-    (
-        ["train", "config.toml", "-s", "run.kernels=stored"],
-        2,
-        "[run] kernels = 'stored' is not understood; did you mean",
-    ),
-    (["train", "config.toml", "--cluster", "slurn"], 2, "'slurn' is not a cluster"),
-    (["train", "config.toml", "-s", "data.labels=z"], 4, "no array 'z' for the labels"),
-    (["train", "config.toml", "-s", "data.path=none.npz"], 4, "none.npz"),
-    (["predict", "none", "data.npz", "-o", "o.csv"], 8, "no model at none"),
-    (["predict", "none", "data.npz", "-o", "data.npz"], 8, "data.npz exists"),
-    (["predict", "none", "data.npz", "-o", "o.xls"], 2, "cannot write '.xls' files"),
-    (["info", "."], 5, "is neither a kernel store nor a run directory"),
-    (["kernels", "config.toml", "-o", "config.toml"], 5, "no kernel store at config.toml"),
-]
-
-
-@pytest.mark.parametrize(("arguments", "code", "message"), WRONG, ids=[" ".join(case[0]) for case in WRONG])
-def test_wrong_input_is_one_line_and_an_exit_code(
-    folder: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], code: int, message: str
-) -> None:
-    before = sorted(path.name for path in folder.iterdir())
-    assert run(*arguments) == code
-    lines = capsys.readouterr().err.splitlines()
-    assert len(lines) == 1
-    assert lines[0].startswith("error: ")
-    assert message in lines[0]
-    assert sorted(path.name for path in folder.iterdir()) == before
-
-
 def rewrite(folder: Path, **changes: np.ndarray) -> None:
     arrays = dict(np.load(folder / "data.npz"))
     np.savez(folder / "data.npz", **{**arrays, **changes})
-
-
-BAD_DATA = [
-    ({"y": np.zeros(120)}, "one class only"),
-    ({"y": np.arange(119) % 3}, "labels of the wrong length: 119 labels for 120 samples"),
-    ({"X_points": np.full((120, 2), np.nan)}, "view 'points' holds nan in row 0, column 0"),
-    ({"X_points": np.full((120, 2), np.inf)}, "view 'points' holds inf in row 0"),
-    ({"K_given": np.ones((120, 119))}, "is not square"),
-    ({"K_given": np.triu(np.ones((120, 120)))}, "view 'given' is not symmetric"),
-    ({"X_points": np.full((120, 2), 1e200)}, "overflow"),
-]
-
-
-@pytest.mark.parametrize(("changes", "message"), BAD_DATA, ids=[case[1] for case in BAD_DATA])
-def test_bad_data_is_refused_and_nothing_is_written(
-    folder: Path, capsys: pytest.CaptureFixture[str], changes: dict[str, np.ndarray], message: str
-) -> None:
-    rewrite(folder, **changes)
-    assert run("train", "config.toml", "-o", "run") == 4
-    error = capsys.readouterr().err
-    assert error.startswith("error: ")
-    assert error.count("\n") == 1
-    assert message in error
-    assert not (folder / "run").exists()
 
 
 def test_outputs_that_exist_stay_as_they_are(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -325,12 +281,6 @@ def test_a_full_disk_loses_nothing(
     assert run("info", store, "--verify") == 0
 
 
-def test_no_such_scheduler_is_said_in_seconds(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run("train", "config.toml", "--cluster", "tcp://127.0.0.1:9", "-o", "run") == 7
-    assert "no scheduler answers at tcp://127.0.0.1:9" in capsys.readouterr().err
-    assert not (folder / "run").exists()
-
-
 def dask(*arguments: str, folder: Path) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-m", "dask", *arguments, "--no-dashboard"]
     return subprocess.Popen(command, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -375,12 +325,52 @@ def test_doctor_finds_this_machine_well(folder: Path, capsys: pytest.CaptureFixt
     shown = capsys.readouterr().out
     assert "PROBLEM" not in shown
     assert "oracle smo: solved a tiny SVM" in shown
+    looked_at = {line.split()[1].rstrip(":") for line in shown.splitlines()}
+    assert {"python", "numpy", "compiler", "threads", "memory", "disk", "slurm", "dashboard", "bokeh"} <= looked_at
 
 
-@pytest.mark.parametrize("command", ["kernels", "train", "predict", "evaluate", "info", "doctor"])
+def test_doctor_names_what_is_missing(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bin = folder / "bin"
+    bin.mkdir()
+    (bin / "sbatch").write_text("#!/bin/sh\n")
+    (bin / "sbatch").chmod(0o755)
+    monkeypatch.setenv("PATH", str(bin))
+    monkeypatch.setattr("dmkl.experiment.rundir.PACKAGES", ("dmkl", "no-such-package"))
+    assert run("doctor") == 1
+    captured = capsys.readouterr()
+    assert "PROBLEM  no-such-package: not installed" in captured.out
+    assert "PROBLEM  slurm: squeue, scancel not found" in captured.out
+    assert captured.err.startswith("error: found a problem with no-such-package, slurm\nhint: ")
+
+
+@pytest.mark.parametrize("command", sorted(cli.commands))
 def test_every_command_explains_itself(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(command, "--help") == 0
     assert "Usage: dmkl" in capsys.readouterr().out
+
+
+def completed(words: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> list[str]:
+    """What Tab offers bash after these words."""
+    with monkeypatch.context() as patch:
+        patch.setenv("_DMKL_COMPLETE", "bash_complete")
+        patch.setenv("COMP_WORDS", words)
+        patch.setenv("COMP_CWORD", str(len(words.split()) - 1))
+        with pytest.raises(SystemExit):
+            run()
+    return [line.partition(",")[2] for line in capsys.readouterr().out.splitlines()]
+
+
+def test_tab_completes(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    assert completed("dmkl tr", monkeypatch, capsys) == ["train"]
+    assert "--max-time" in completed("dmkl train --ma", monkeypatch, capsys)
+    assert completed("dmkl train -s solve.max_", monkeypatch, capsys) == ["solve.max_rounds=", "solve.max_time="]
+    assert completed("dmkl predict ru", monkeypatch, capsys) == ["ru"]  # the shell offers files
+    for shell in ("bash", "zsh", "fish"):
+        assert run("completion", shell) == 0
+        assert "_DMKL_COMPLETE" in capsys.readouterr().out
+    assert run("completion", "tcsh") == 2
 
 
 def test_the_module_is_the_command(folder: Path) -> None:

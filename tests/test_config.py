@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dmkl.config import parse_config, read_config
+from dmkl.config import from_environment, parse_config, read_config, to_toml
 from dmkl.errors import ConfigError
 from dmkl.units import parse_bytes, parse_seconds
 
@@ -52,9 +53,9 @@ def test_overrides_are_toml_values_or_bare_words() -> None:
         ({**GOOD, "solver": {}}, "unknown key 'solver' in the configuration; did you mean 'solve'"),
         (changed("solve", tolerance=1), r"unknown key 'tolerance' in \[solve\]"),
         (changed("data", lables="y"), r"unknown key 'lables' in \[data\]; did you mean 'labels'"),
-        (changed("solve", tol="small"), r"\[solve\] tol should be float, not 'small'"),
-        (changed("solve", seed=1.5), r"\[solve\] seed should be int, not 1.5"),
-        (changed("solve", baselines=1), r"\[solve\] baselines should be bool, not 1"),
+        (changed("solve", tol="small"), r"\[solve\] tol should be a number, not 'small'"),
+        (changed("solve", seed=1.5), r"\[solve\] seed should be a whole number, not 1.5"),
+        (changed("solve", baselines=1), r"\[solve\] baselines should be true or false, not 1"),
         (changed("solve", tol=0), "tol should be positive"),
         (changed("data", test=1.0), r"test should be a fraction in \[0, 1\), not 1"),
         (changed("data", path="x.npz"), "names both path and example"),
@@ -109,3 +110,45 @@ def test_another_formulation_starts_from_its_own_defaults() -> None:
     other = parse_config(table, overrides={"formulation.name": "shared", "formulation.mode": "max"}).formulation
     assert (other.name, other.params) == ("shared", {"mode": "max"})
     assert parse_config(table, overrides={"formulation.name": "vskl"}).formulation.params["q"] == 3.0
+
+
+ENVIRONMENT = {"DMKL_SOLVE_TOL": "1e-4", "DMKL_RUN_MEMORY": "4 GB", "DMKL_FORMULATION_C": "3", "DMKL_CLUSTER_JOBS": "2"}
+
+
+def test_the_environment_lies_between_the_file_and_the_command_line() -> None:
+    table = {**GOOD, "formulation": {"name": "vskl", "C": 1.0}, "solve": {"tol": 1e-2, "seed": 4}}
+    config = parse_config(table, overrides={"solve.tol": "1e-5"}, environment=from_environment(ENVIRONMENT))
+    assert (config.solve.tol, config.solve.seed, config.run.memory) == (1e-5, 4, "4 GB")
+    assert (config.formulation.params, config.cluster) == ({"C": 3}, {"jobs": 2})
+    assert config.origins["solve.tol"] == "command line"
+    assert config.origins["solve.seed"] == "file"
+    assert config.origins["run.memory"] == "environment DMKL_RUN_MEMORY"
+    assert config.origins["formulation.C"] == "environment DMKL_FORMULATION_C"
+    assert "solve.max_rounds" not in config.origins
+
+
+def test_variables_of_others_are_left_alone_and_misspelt_ones_are_not() -> None:
+    assert from_environment({"DMKL_DATA": "/data", "DMKL_SLURM_PORT": "1", "PATH": "/bin"}) == {}
+    with pytest.raises(ConfigError, match=r"DMKL_SOLVE_TOLL: unknown key 'toll' in \[solve\]; did you mean 'tol'"):
+        from_environment({"DMKL_SOLVE_TOLL": "1"})
+    with pytest.raises(ConfigError, match="DMKL_SOVLE_TOL: no section 'sovle'; did you mean 'solve'"):
+        from_environment({"DMKL_SOVLE_TOL": "1"})
+
+
+@given(
+    tol=st.floats(1e-9, 1.0),
+    words=st.text(st.characters(codec="utf-8", exclude_categories=["Cs"]), max_size=20),
+    view=st.text(st.characters(codec="utf-8", exclude_categories=["Cs"]), min_size=1, max_size=8),
+    widths=st.lists(st.one_of(st.floats(0.1, 1e9), st.sampled_from(["1 median", "inf"])), min_size=1, max_size=4),
+)
+def test_written_as_toml_it_reads_the_same(tol: float, words: str, view: str, widths: list[Any]) -> None:
+    table = {
+        "data": {"path": ["a.npz", words]},
+        "views": {view: {"columns": [words, "x_*"], "each": True}},
+        "kernels": [{"kernel": "rbf", "width": widths}, {"kernel": "linear"}],
+        "formulation": {"name": "vskl", "q": float("inf")},
+        "solve": {"tol": tol},
+        "cluster": {"queue": words, "coordinator": {"memory": "1 GB"}},
+    }
+    config = parse_config(table)
+    assert parse_config(tomllib.loads(to_toml(config.to_dict(), config.origins))) == config

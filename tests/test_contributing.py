@@ -1,36 +1,66 @@
-"""The walk of CONTRIBUTING.md, carried out as it is written."""
+"""The walks of CONTRIBUTING.md, carried out as they are written."""
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import dmkl
 
 ROOT = Path(dmkl.__file__).parent.parent
-SCRIPT = """
-import numpy as np
-from dmkl.config import KernelConfig
-from dmkl.data import Dataset, make_view
-from dmkl.kernels import plan_bank
-X = np.random.default_rng(0).normal(size=(20, 3))
-data = Dataset({"v": make_view("v", "features", X)})
-bank = plan_bank([KernelConfig("cauchy", params={"width": [1.0, 2.0]})], data)
-print([kernel.name for kernel in bank.kernels])
-"""
+FILE = re.compile(r"\d\. `(\S+\.py)`:\n   ```python\n(.*?)   ```\n", re.DOTALL)
+LINE = re.compile(r"\d\. `(\S+\.py)`: `(.*?)`(?: in `(\w+)`)?\n")
+COMMAND = re.compile(r"\d\. `((?:dmkl|python) .*?)`")
 
 
-def test_adding_a_kernel_is_one_file_and_one_line(tmp_path: Path) -> None:
+def section(title: str) -> str:
     text = (ROOT / "CONTRIBUTING.md").read_text()
-    shutil.copytree(ROOT / "dmkl", tmp_path / "dmkl", ignore=shutil.ignore_patterns("__pycache__"))
-    name, block = re.search(r"`(dmkl/kernels/functions/\w+\.py)`:\n   ```python\n(.*?)```", text, re.DOTALL).groups()
-    (tmp_path / name).write_text(re.sub(r"^   ", "", block, flags=re.MULTILINE))
-    home, line = re.search(r"`(dmkl/kernels/functions/__init__\.py)`: `(.*?)`", text).groups()
-    with (tmp_path / home).open("a") as file:
-        file.write(f"from {name[:-3].replace('/', '.')} import Cauchy\n{line}\n")
-    result = subprocess.run([sys.executable, "-c", SCRIPT], cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert result.returncode == 0, result.stderr
-    assert result.stdout.strip() == "['v/cauchy(width=1.0)', 'v/cauchy(width=2.0)']"
+    return text.partition(f"## {title}\n")[2].partition("\n## ")[0]
+
+
+def insert(path: Path, line: str, table: str) -> None:
+    """At the end of a file, or at the head of a table in it."""
+    text = path.read_text()
+    if not table:
+        path.write_text(f"{text}{line}\n")
+        return
+    head = re.compile(rf"^({table} = [({{]\n)", re.MULTILINE)
+    changed = head.sub(lambda match: f"{match[1]}    {line}\n", text, count=1)
+    assert changed != text
+    path.write_text(changed)
+
+
+def run(command: str, folder: Path) -> str:
+    """As a shell in that folder would, with this Python; one numba cache serves all copies."""
+    words = command.replace("python ", f"{sys.executable} ", 1).replace("dmkl init", f"{sys.executable} -m dmkl init")
+    environment = {**os.environ, "PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
+    options = " -v -p no:cacheprovider" if "pytest" in command else ""
+    done = subprocess.run(
+        words + options, shell=True, cwd=folder, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    return done.stdout
+
+
+@pytest.mark.parametrize(
+    ("title", "name"), [("Adding a kernel", "cauchy"), ("Adding a solver", "aligned")], ids=["kernel", "solver"]
+)
+def test_a_walk_is_what_it_takes(title: str, name: str, tmp_path: Path) -> None:
+    text = section(title)
+    for part in ("dmkl", "tests", "README.md", "cluster", "pyproject.toml"):
+        copy = shutil.copytree if (ROOT / part).is_dir() else shutil.copy2
+        copy(ROOT / part, tmp_path / part)
+    files, lines, commands = FILE.findall(text), LINE.findall(text), COMMAND.findall(text)
+    assert (len(files), len(lines), len(commands)) == (1, 3, 2)
+    for path, block in files:
+        (tmp_path / path).write_text(re.sub(r"^   ", "", block, flags=re.MULTILINE))
+    for path, line, table in lines:
+        insert(tmp_path / path, line, table)
+    said = [run(command, tmp_path) for command in commands]
+    assert re.search(rf"\[{name}\] PASSED", said[-1])

@@ -69,7 +69,7 @@ def test_single_values_are_overridden(folder: Path) -> None:
 
 WRONG: list[tuple[dict[str, Any], str]] = [
     ({"waltime": "1 h"}, "unknown key 'waltime'.*did you mean 'walltime'"),
-    ({"cores": "two"}, "cores should be int"),
+    ({"cores": "two"}, "cores should be a whole number"),
     ({"cores": 0}, "cores and jobs of .* should be at least 1"),
     ({"memory": "lots"}, "not an amount of memory"),
     ({"walltime": "soon"}, "not a time"),

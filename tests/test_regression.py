@@ -207,7 +207,7 @@ def test_text_is_no_target(folder: Path, capsys: pytest.CaptureFixture[str]) -> 
 def test_formulations_of_classes_say_what_to_use(name: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("train", "houses.toml", "-o", "run", "-s", f"formulation.name={name}") == 4
     error = capsys.readouterr().err
-    assert error.count("\n") == 1
+    assert error.count("\n") == 2
     assert 'use formulation.name = "spicy" with loss = "squared" or "epsilon"' in error
     with pytest.raises(DataError, match="no classes to tell apart"):
         make_labels([0.5, 1.5, 2.5]).signs()

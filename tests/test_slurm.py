@@ -326,7 +326,7 @@ def test_what_sbatch_refuses_is_one_line(folder: Path) -> None:
     command = ("train", "config.toml", "-o", "bad", "--cluster", "slurm", "-s", "cluster.queue=nowhere")
     started = time.monotonic()
     said = dmkl(folder, *command, code=7)
-    assert said.splitlines()[-1].startswith("error: sbatch refused a worker job")
+    assert said.splitlines()[-2].startswith("error: sbatch refused a worker job")
     assert "partition" in said
     assert time.monotonic() - started < 20
 

@@ -15,7 +15,11 @@ def cluster() -> None:
 
 @cluster.command()
 @click.option(
-    "-o", "--output", metavar="FOLDER", help="Where to (default: ~/.config/dmkl/keys); all nodes must see it."
+    "-o",
+    "--output",
+    type=click.Path(),
+    metavar="FOLDER",
+    help="Where to (default: ~/.config/dmkl/keys); all nodes must see it.",
 )
 @options.output
 def keys(output: str | None, as_json: bool, verbose: int, quiet: bool) -> None:

@@ -5,31 +5,30 @@ from __future__ import annotations
 import json
 import math
 import sys
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
+from contextlib import contextmanager, nullcontext
+from typing import TYPE_CHECKING, Any, TextIO
 
-from dmkl.events import Event, Note, Progress, RoundDone
+from dmkl.events import Event, Note, RoundDone
 
-PLAIN_EVERY = 5.0  # seconds between progress lines when there is no terminal
+if TYPE_CHECKING:
+    from dmkl.cli.progress import Watch
 
 
 class Console:
     """Result lines, progress, or one JSON object, as the options ask."""
 
     def __init__(self, *, as_json: bool = False, verbosity: int = 0) -> None:
-        self._as_json = as_json
+        self.as_json = as_json
         self._verbosity = verbosity
-        self._bar: Any = None
-        self._tasks: dict[str, Any] = {}
-        self._last_plain = time.monotonic()
+        self._watch: Watch | None = None
 
     def line(self, label: str, *facts: str, seconds: float | None = None) -> None:
         """One aligned result line: what, facts, time."""
-        if self._as_json or self._verbosity < 0:
+        if self.as_json or self._verbosity < 0:
             return
-        self._remove_bars()
+        if self._watch is not None:
+            self._watch.begin_again()
         text = f"{label:<9}" + "   ".join(facts)
         self._out(text if seconds is None else f"{text:<96} {seconds:.1f} s")
 
@@ -41,7 +40,7 @@ class Console:
         """The JSON object of a command, under --json."""
         from dmkl.experiment.rundir import finite
 
-        if self._as_json:
+        if self.as_json:
             self._out(json.dumps(finite(value), indent=2))
 
     def note(self, text: str) -> None:
@@ -50,60 +49,43 @@ class Console:
 
     @contextmanager
     def progress(self) -> Iterator[None]:
-        """Show progress bars while the body runs, if somebody can see them."""
-        if self._verbosity < 0 or not sys.stderr.isatty():
+        """Show how far the body is: bars where somebody can see them, else a line every few seconds."""
+        if self._verbosity < 0:
             yield
             return
-        from rich.console import Console as Rich
-        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
-        from rich.progress import Progress as Bars
+        from dmkl.cli.progress import Watch
 
-        columns = (
-            TextColumn("{task.description:<9}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeRemainingColumn(),
-        )
-        with Bars(*columns, console=Rich(stderr=True), transient=True) as self._bar:
+        self._watch = Watch(self._err)
+        with self._watch.bars() if sys.stderr.isatty() else nullcontext():
             try:
                 yield
             finally:
-                self._bar = None
+                self._watch = None
 
     def observe(self, event: Event) -> None:
         """The observer a command hands to the library."""
         if isinstance(event, Note):
             self.note(event.text)
-        elif isinstance(event, Progress):
-            self._advance(event.stage, event.done, event.total, "")
-        elif isinstance(event, RoundDone):
-            detail = f"round {event.round}, worst gap {short(event.gap)}, {event.svm_calls} SVM calls"
-            self._advance("solved", event.finished, event.classes, detail)
-            if self._verbosity > 0:
-                self._err(f"solved   {event.finished}/{event.classes}  {detail}")
-
-    def _advance(self, stage: str, done: int, total: int, detail: str) -> None:
-        if self._bar is not None:
-            if stage not in self._tasks:
-                self._tasks[stage] = self._bar.add_task(stage, total=total)
-            self._bar.update(self._tasks[stage], completed=done)
-        elif self._verbosity >= 0 and time.monotonic() - self._last_plain > PLAIN_EVERY:
-            self._last_plain = time.monotonic()
-            self._err(f"{stage:<9}{done}/{total}  {detail}".rstrip())
-
-    def _remove_bars(self) -> None:
-        for task in self._tasks.values():
-            if self._bar is not None:
-                self._bar.remove_task(task)
-        self._tasks.clear()
+        elif self._watch is not None:
+            self._watch.see(event)
+        if isinstance(event, RoundDone) and self._verbosity > 0:
+            proved = f"{event.finished}/{event.classes} proved"
+            self._err("   ".join([f"round    {event.round}", proved, gaps(event), count(event.svm_calls, "SVM call")]))
 
     def _out(self, text: str) -> None:
-        sys.stdout.write(text + "\n")
-        sys.stdout.flush()
+        self._write(sys.stdout, text)
 
     def _err(self, text: str) -> None:
-        sys.stderr.write(text + "\n")
-        sys.stderr.flush()
+        self._write(sys.stderr, text)
+
+    def _write(self, stream: TextIO, text: str) -> None:
+        with self._watch.aside() if self._watch is not None else nullcontext():
+            stream.write(text + "\n")
+            stream.flush()
+
+
+def gaps(event: RoundDone) -> str:
+    return f"worst gap {short(event.gap)} of {event.tol:g}"
 
 
 def short(value: float) -> str:
@@ -121,3 +103,10 @@ def count(number: int, noun: str) -> str:
     """'1 pass', '3 passes'."""
     plural = noun + ("es" if noun.endswith(("s", "ss")) else "s")
     return f"{number:,} {noun if number == 1 else plural}"
+
+
+def duration(seconds: float) -> str:
+    """'45 s', '12 m', '3.5 h'."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} m" if seconds < 5400 else f"{seconds / 3600:.1f} h"

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import platform
 import shutil
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -16,6 +19,15 @@ from dmkl.cli import options
 from dmkl.cli.console import Console
 from dmkl.errors import DmklError
 
+OLDEST = (3, 11)
+EXTRAS = (
+    ("dask-jobqueue", "slurm", "for --cluster slurm"),
+    ("bokeh", "dashboard", "for Dask's dashboard"),
+    ("pyarrow", "parquet", "for .parquet files"),
+    ("matplotlib", "plot", "for figures"),
+)
+SLURM = ("sbatch", "squeue", "scancel")
+
 
 class Finding(NamedTuple):
     """One thing looked at."""
@@ -28,14 +40,16 @@ class Finding(NamedTuple):
 class Unwell(DmklError):
     """Something that dmkl needs is missing."""
 
+    remedy = "see what is said of it above"
+
 
 @click.command()
 @options.output
 def doctor(as_json: bool, verbose: int, quiet: bool) -> None:
-    """Check packages, compiler, threads, memory, disk and a real solve."""
+    """Check versions, compiler, BLAS threads, memory, disk, SLURM, dashboard and a real solve."""
     console = Console(as_json=as_json, verbosity=options.verbosity(verbose, quiet))
     findings = []
-    for check in (_packages, _compiler, _threads, _memory, _disk, _oracles):
+    for check in CHECKS:
         for finding in check():
             findings.append(finding)
             console.line("ok" if finding.good else "PROBLEM", f"{finding.name}: {finding.text}")
@@ -46,11 +60,41 @@ def doctor(as_json: bool, verbose: int, quiet: bool) -> None:
 
 
 def _packages() -> Iterator[Finding]:
-    for name in ("dmkl", "dask", "distributed", "numpy", "scipy", "zarr", "numba", "libsvm-official"):
-        try:
-            yield Finding(name, True, version(name))
-        except PackageNotFoundError:
-            yield Finding(name, False, "not installed; pip install dmkl")
+    from dmkl.experiment.rundir import PACKAGES
+
+    yield Finding("python", sys.version_info >= OLDEST, f"{platform.python_version()} at {sys.executable}")
+    for name in PACKAGES:
+        found = _version(name)
+        yield Finding(name, bool(found), found or "not installed; pip install dmkl")
+
+
+def _version(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return ""
+
+
+def _extras() -> Iterator[Finding]:
+    for name, extra, why in EXTRAS:
+        found = _version(name)
+        yield Finding(name, True, found or f"not installed, only needed {why}; pip install 'dmkl[{extra}]'")
+
+
+def _slurm() -> Iterator[Finding]:
+    found = [name for name in SLURM if shutil.which(name)]
+    missing = [name for name in SLURM if name not in found]
+    if not found:
+        yield Finding("slurm", True, "no SLURM commands here (only needed for --cluster slurm and dmkl submit)")
+    elif missing:
+        yield Finding("slurm", False, f"{', '.join(missing)} not found, though {', '.join(found)} are; mend PATH")
+    else:
+        yield Finding("slurm", True, f"{', '.join(found)} found")
+
+
+def _dashboard() -> Iterator[Finding]:
+    served = "a scheduler started by hand serves it at http://HOST:8787/status"
+    yield Finding("dashboard", True, served if _version("bokeh") else "needs bokeh, see above")
 
 
 def _compiler() -> Iterator[Finding]:
@@ -86,12 +130,17 @@ def _disk() -> Iterator[Finding]:
             started = time.perf_counter()
             file.write(bytes(size))
             file.flush()
-            speed = size / (time.perf_counter() - started)
+            os.fsync(file.fileno())
+            wrote = size / (time.perf_counter() - started)
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)  # read from the disk, not from memory
+            started = time.perf_counter()
+            Path(file.name).read_bytes()
+            read = size / (time.perf_counter() - started)
     except OSError as error:
         yield Finding("disk", False, f"cannot write to {Path.cwd()}: {error.strerror}")
         return
-    free = shutil.disk_usage(".").free
-    yield Finding("disk", True, f"{free / 1e9:.0f} GB free at {Path.cwd()}, writes {speed / 1e9:.1f} GB/s")
+    free = f"{shutil.disk_usage('.').free / 1e9:.0f} GB free at {Path.cwd()}"
+    yield Finding("disk", True, f"{free}, writes {wrote / 1e9:.1f} GB/s, reads {read / 1e9:.1f} GB/s")
 
 
 def _oracles() -> Iterator[Finding]:
@@ -107,3 +156,6 @@ def _oracles() -> Iterator[Finding]:
             yield Finding(f"oracle {name}", False, str(error))
         else:
             yield Finding(f"oracle {name}", abs(primal - 2.0) < 1e-3, f"solved a tiny SVM, objective {primal:.4g} of 2")
+
+
+CHECKS = (_packages, _extras, _compiler, _threads, _memory, _disk, _slurm, _dashboard, _oracles)

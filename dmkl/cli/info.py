@@ -13,7 +13,7 @@ from dmkl.errors import StoreError
 
 
 @click.command()
-@click.argument("path", metavar="STORE|RUN")
+@click.argument("path", type=click.Path(), metavar="STORE|RUN")
 @click.option("--verify", is_flag=True, help="Read every tile of a store and check it against its checksum.")
 @options.output
 def info(path: str, verify: bool, as_json: bool, verbose: int, quiet: bool) -> None:
@@ -25,7 +25,9 @@ def info(path: str, verify: bool, as_json: bool, verbose: int, quiet: bool) -> N
     elif (folder / "zarr.json").is_file():
         _store(folder, verify, console)
     else:
-        raise StoreError(f"{folder} is neither a kernel store nor a run directory")
+        raise StoreError(
+            f"{folder} is neither a kernel store nor a run directory", "name what dmkl kernels or dmkl train wrote"
+        )
 
 
 def _run(folder: Path, console: Console) -> None:

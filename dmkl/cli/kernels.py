@@ -15,8 +15,8 @@ from dmkl.cli.source import read_source
 
 
 @click.command()
-@click.argument("config", required=False, metavar="[CONFIG]")
-@click.option("-o", "--output", metavar="STORE", help="Where the store is or will be.")
+@click.argument("config", type=click.Path(), required=False, metavar="[CONFIG]")
+@click.option("-o", "--output", type=click.Path(), metavar="STORE", help="Where the store is or will be.")
 @click.option("--dry-run", is_flag=True, help="Say what would be built and how large it is.")
 @options.experiment
 @options.run

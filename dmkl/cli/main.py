@@ -7,35 +7,35 @@ import sys
 import click
 
 from dmkl.cli.cluster import cluster
+from dmkl.cli.completion import completion
 from dmkl.cli.doctor import doctor
 from dmkl.cli.info import info
+from dmkl.cli.init import init
 from dmkl.cli.kernels import kernels
 from dmkl.cli.predict import evaluate, predict
+from dmkl.cli.rerun import rerun
 from dmkl.cli.status import status
 from dmkl.cli.submit import submit
 from dmkl.cli.train import train
-from dmkl.errors import ConfigError, DmklError, ResourceError
+from dmkl.errors import EXIT_CODES, INTERNAL, INTERRUPTED, ConfigError, DmklError, ResourceError
 from dmkl.version import __version__
 
-EXIT_CODES = """\b
-Exit codes: 0 done, 1 internal error, 2 wrong usage or configuration, 3 out of time (the best model is saved),
-4 data that cannot be used, 5 damaged or foreign store, 6 too little memory or disk, 7 cluster not reachable,
-8 output exists or cannot be written, 9 not solved to the tolerance, 130 interrupted."""
+EPILOG = "\b\nExit codes:\n" + "\n".join(f"  {code:>3}  {meaning}" for code, meaning in EXIT_CODES.items())
 
 
-@click.group(epilog=EXIT_CODES, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="dmkl")
 @click.option("--debug", is_flag=True, help="Show the traceback of an error.")
 def cli(debug: bool) -> None:
     """Multiple kernel learning with a proof of optimality, from a laptop to a cluster."""
 
 
-for command in (kernels, train, submit, status, predict, evaluate, info, cluster, doctor):
+for command in (init, kernels, train, submit, status, rerun, predict, evaluate, info, cluster, doctor, completion):
     cli.add_command(command)
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run a command; every refusal is one line and an exit code."""
+    """Run a command; every refusal is a line that says what, a line that says what to do, and an exit code."""
     arguments = sys.argv[1:] if arguments is None else arguments
     try:
         cli.main(arguments, prog_name="dmkl", standalone_mode=False)
@@ -43,32 +43,38 @@ def main(arguments: list[str] | None = None) -> int:
         click.echo(error.format_message())
         return 0
     except click.ClickException as error:
-        return _refuse(ConfigError.exit_code, error.format_message())
+        context = getattr(error, "ctx", None)
+        asked = context.command_path if context else "dmkl"
+        return _refuse(ConfigError.exit_code, error.format_message(), f"see {asked} --help")
     except (KeyboardInterrupt, click.Abort):
-        return _refuse(130, "interrupted; the same command again goes on where it was")
+        return _refuse(INTERRUPTED, "interrupted", "the same command again goes on where it was")
     except DmklError as error:
         _trace(arguments)
-        return _refuse(error.exit_code, str(error))
+        return _refuse(error.exit_code, error.message, error.hint or error.remedy)
     except MemoryError:
         _trace(arguments)
-        return _refuse(ResourceError.exit_code, "out of memory; set a limit with --memory")
+        return _refuse(ResourceError.exit_code, "out of memory", "set a limit with --memory")
     except BrokenPipeError:  # a reader like `head` went away
         return 1
     except Exception as error:
         _trace(arguments)
-        return _refuse(1, f"internal error: {type(error).__name__}: {error}; please report it with --debug's output")
+        what = f"internal error: {type(error).__name__}: {error}"
+        return _refuse(INTERNAL, what, "please report it with the output of dmkl --debug")
     return 0
 
 
 LONGEST = 2000  # characters of a line: a file may have names without end
 
 
-def _refuse(code: int, text: str) -> int:
-    one_line = "".join(
-        c if c.isprintable() else "?" for c in " ".join(text[:LONGEST].split())
-    )  # a file's names may steer terminals
-    sys.stderr.write(f"error: {one_line}\n")
+def _refuse(code: int, what: str, to_do: str) -> int:
+    for label, text in (("error", what), ("hint", to_do)):
+        sys.stderr.write(f"{label}: {_harmless(text)}\n")
     return code
+
+
+def _harmless(text: str) -> str:
+    """One line; names from a file may hold what steers a terminal."""
+    return "".join(c if c.isprintable() else "?" for c in " ".join(text[:LONGEST].split()))
 
 
 def _trace(arguments: list[str]) -> None:

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import click
 
+from dmkl.cli.completion import setting_names
 from dmkl.errors import ConfigError
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -28,7 +29,7 @@ output = _stacked(
     click.option("-q", "--quiet", is_flag=True, help="Say nothing but errors."),
 )
 
-run = _stacked(
+where = _stacked(
     click.option(
         "--cluster",
         metavar="WHERE",
@@ -36,13 +37,20 @@ run = _stacked(
     ),
     click.option("--workers", type=click.IntRange(1), metavar="N", help="Threads of the in-process run."),
     click.option("--memory", metavar="SIZE", help="Resident memory to stay under, e.g. '4 GB'."),
-    click.option("--seed", type=int, help="Seed of splits and starting points."),
 )
+
+run = _stacked(where, click.option("--seed", type=int, help="Seed of splits and starting points."))
 
 experiment = _stacked(
     click.option("--example", metavar="NAME", help="Use a bundled example instead of a configuration file."),
     click.option(
-        "-s", "--set", "settings", multiple=True, metavar="KEY=VALUE", help="Override, e.g. formulation.C=10."
+        "-s",
+        "--set",
+        "settings",
+        multiple=True,
+        metavar="KEY=VALUE",
+        shell_complete=setting_names,
+        help="Override, e.g. formulation.C=10.",
     ),
 )
 

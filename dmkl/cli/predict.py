@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("run")
-@click.argument("data")
-@click.option("-o", "--output", required=True, metavar="FILE", help="A new .npz or .csv file.")
+@click.argument("run", type=click.Path())
+@click.argument("data", type=click.Path())
+@click.option("-o", "--output", type=click.Path(), required=True, metavar="FILE", help="A new .npz or .csv file.")
 @click.option("--workers", type=click.IntRange(1), metavar="N", help="Threads.")
 @options.output
 def predict(run: str, data: str, output: str, workers: int | None, as_json: bool, verbose: int, quiet: bool) -> None:
@@ -44,8 +44,8 @@ def predict(run: str, data: str, output: str, workers: int | None, as_json: bool
 
 
 @click.command()
-@click.argument("run")
-@click.argument("data")
+@click.argument("run", type=click.Path())
+@click.argument("data", type=click.Path())
 @click.option("--workers", type=click.IntRange(1), metavar="N", help="Threads.")
 @options.output
 def evaluate(run: str, data: str, workers: int | None, as_json: bool, verbose: int, quiet: bool) -> None:

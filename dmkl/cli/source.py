@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from dmkl.config import Config, parse_config, read_config
-from dmkl.errors import ConfigError
+from dmkl.config import Config, from_environment, parse_config, read_config
+from dmkl.errors import ConfigError, ResourceError
 from dmkl.units import parse_bytes
 
 if TYPE_CHECKING:
@@ -31,16 +32,27 @@ def read_source(target: str | None, example: str | None, overrides: dict[str, st
 
     if (target is None) == (example is None):
         raise ConfigError("name one of a configuration file, a kernel store or --example", "see dmkl train --help")
+    laid: dict[str, Any] = {"overrides": overrides, "environment": from_environment(os.environ)}
     if example is not None:
-        return Source(parse_config(EXAMPLES[example], overrides=overrides), None, example)
+        return Source(parse_config(EXAMPLES[example], source=f"example {example}", **laid), None, example)
     path = Path(str(target))
     if path.is_dir():
         store = KernelStore(path)
-        return Source(stored_config(store, overrides), store, path.stem)
-    return Source(read_config(path, overrides), None, path.stem)
+        return Source(stored_config(store, **laid), store, path.stem)
+    return Source(read_config(path, **laid), None, path.stem)
 
 
-def budget(config: Config) -> Budget:
-    from dmkl.memory import Budget
+def budget(config: Config, otherwise: int = 0) -> Budget:
+    """The limit the configuration names, else `otherwise` bytes, else a share of what is free."""
+    from dmkl.memory import Budget, resident
 
-    return Budget(parse_bytes(config.run.memory)) if config.run.memory else Budget.default()
+    if not config.run.memory:
+        return Budget(otherwise) if otherwise else Budget.default()
+    asked = Budget(parse_bytes(config.run.memory))
+    if not asked.left:
+        raise ResourceError(
+            f"the limit of '{config.run.memory}' is used up before the work begins: dmkl itself takes "
+            f"{resident() / 1e6:,.0f} MB",
+            "raise --memory",
+        )
+    return asked

@@ -8,11 +8,11 @@ from typing import Any
 import click
 
 from dmkl.cli import options
-from dmkl.cli.console import Console, count, short
+from dmkl.cli.console import Console, count, duration, short
 
 
 @click.command()
-@click.argument("run", metavar="RUN")
+@click.argument("run", type=click.Path(), metavar="RUN")
 @options.output
 def status(run: str, as_json: bool, verbose: int, quiet: bool) -> None:
     """Say how far a run is, from its files alone: it asks neither SLURM nor the coordinator."""
@@ -48,10 +48,3 @@ def _train(facts: dict[str, Any]) -> list[str]:
         f"worst gap {short(facts['gap']) if facts['gap'] is not None else 'unknown'} of {facts['tol']:g}",
         *([f"about {duration(left)} left"] if left is not None else []),
     ]
-
-
-def duration(seconds: float) -> str:
-    """'45 s', '12 m', '3.5 h'."""
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} m" if seconds < 5400 else f"{seconds / 3600:.1f} h"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -11,12 +12,13 @@ import click
 from dmkl.cli import options
 from dmkl.cli.console import Console
 from dmkl.cli.source import read_source
+from dmkl.config import from_environment
 from dmkl.errors import ConfigError
 
 
 @click.command()
-@click.argument("source", required=False, metavar="[CONFIG|STORE]")
-@click.option("-o", "--output", metavar="RUN", help="Run directory (default: runs/NAME).")
+@click.argument("source", type=click.Path(), required=False, metavar="[CONFIG|STORE]")
+@click.option("-o", "--output", type=click.Path(), metavar="RUN", help="Run directory (default: runs/NAME).")
 @click.option("--tol", type=float, help="Certified relative gap to reach.")
 @click.option("--max-time", metavar="TIME", help="Stop after '30 m' or '2 h' of a turn with the best certified model.")
 @click.option("--oracle", metavar="NAME", help="SVM solver: smo or libsvm.")
@@ -58,7 +60,7 @@ def submit(
     run.check(given.config)
     what = ["--example", example] if example else [str(Path(str(source)).absolute())]
     command = [profile.python or sys.executable, "-m", "dmkl", "train", *what, "-o", str(run.path)]
-    for key, value in overrides.items():
+    for key, value in {**from_environment(os.environ), **overrides}.items():  # a job may have another environment
         command += ["-s", f"{key}={value}"]
     script = batch.coordinator_script(profile, run.cluster, given.name, command)
     if dry_run:

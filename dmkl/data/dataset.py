@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from dmkl.config import KINDS
 from dmkl.data.labels import Labels, as_index
 from dmkl.errors import ConfigError, DataError, did_you_mean
 
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
 Block: TypeAlias = "NDArray[Any] | csr_array"
-KINDS = ("features", "distance", "kernel")
 
 
 @dataclass(frozen=True, eq=False)

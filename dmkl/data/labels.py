@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from dmkl.config import TASKS
 from dmkl.errors import ConfigError, DataError, did_you_mean
-
-TASKS = ("auto", "binary", "multiclass", "multilabel", "regression")
 
 
 @dataclass(frozen=True, eq=False)

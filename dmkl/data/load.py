@@ -89,7 +89,7 @@ def _build(
         blocks = {name: (view.kind, _pick(arrays, name, view, apart)) for name, view in views.items()}
         skew = {name for name, view in views.items() if not view.symmetric}
     else:
-        blocks, skew = _discover(arrays, apart, data.labels), set()
+        blocks, skew = discover(arrays, apart, data.labels), set()
     n = _count(arrays, data, blocks)
     made = {name: make_view(name, kind, raw, n=n, symmetric=name not in skew) for name, (kind, raw) in blocks.items()}
     for name, view in views.items():
@@ -114,11 +114,11 @@ def _add_columns(made: dict[str, View], whole: View, names: Sequence[str]) -> No
 
 def _find(arrays: Arrays, name: str, role: str) -> Block:
     if name not in arrays:
-        raise DataError(f"no array '{name}' for {role}", _suggest(name, list(arrays)))
+        raise DataError(f"no array '{name}' for {role}", suggest(name, list(arrays)))
     return arrays[name]
 
 
-def _suggest(name: str, known: list[str]) -> str:
+def suggest(name: str, known: list[str]) -> str:
     """A hint that sees through upper and lower case."""
     same = [other for other in known if other.lower() == name.lower()]
     if same:
@@ -144,7 +144,7 @@ def _pick(arrays: Arrays, name: str, view: ViewConfig, apart: set[str]) -> Block
     candidates = [view.array] if view.array else [PREFIXES[view.kind] + name, "X_" + name, name]
     found = next((candidate for candidate in candidates if candidate in arrays), None)
     if found is None:
-        raise DataError(f"no array '{candidates[0]}' for view '{name}'", _suggest(candidates[0], list(arrays)))
+        raise DataError(f"no array '{candidates[0]}' for view '{name}'", suggest(candidates[0], list(arrays)))
     return arrays[found]
 
 
@@ -158,7 +158,7 @@ def _chosen_columns(arrays: Arrays, view: str, patterns: tuple[str, ...], apart:
         # a pattern gathers the numbers among the columns; text is an error only when it is meant by name
         matches = [n for n in known if n == pattern or (_is_numeric(arrays[n]) and fnmatchcase(n, pattern))]
         if not matches:
-            raise DataError(f"'{pattern}' of view '{view}' matches no numeric column", _suggest(pattern, known))
+            raise DataError(f"'{pattern}' of view '{view}' matches no numeric column", suggest(pattern, known))
         chosen.update(matches)
     return [name for name in known if name in chosen]
 
@@ -177,7 +177,7 @@ def _is_numeric(values: Block) -> bool:
     return values.dtype.kind in "biuf"
 
 
-def _discover(arrays: Arrays, apart: set[str], labels: str) -> dict[str, tuple[str, Block]]:
+def discover(arrays: Arrays, apart: set[str], labels: str) -> dict[str, tuple[str, Block]]:
     """The numeric columns of a table, whatever they are called, or else the views that the arrays' names announce."""
     rest = [(name, values) for name, values in arrays.items() if name not in apart]
     numeric = [(name, values) for name, values in rest if values.ndim == 1 and _is_numeric(values)]

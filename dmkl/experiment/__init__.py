@@ -1,8 +1,8 @@
 """Runs: from one configuration to kernels, model, scores and report."""
 
 from dmkl.experiment.examples import EXAMPLES
-from dmkl.experiment.prepare import build, prepare, project, stored_config
+from dmkl.experiment.prepare import build, prepare, project, resolved, stored_config
 from dmkl.experiment.rundir import RunDirectory
 from dmkl.experiment.training import Trained, train
 
-__all__ = ["EXAMPLES", "RunDirectory", "Trained", "build", "prepare", "project", "stored_config", "train"]
+__all__ = ["EXAMPLES", "RunDirectory", "Trained", "build", "prepare", "project", "resolved", "stored_config", "train"]

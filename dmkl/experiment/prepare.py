@@ -7,13 +7,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dmkl.config import Config, parse_config
+from dmkl.config import Config, Settings, construct, parse_config
 from dmkl.data import Dataset, load_split
 from dmkl.errors import DataError
 from dmkl.events import Observer
 from dmkl.kernels import Bank, cheaper_computed, plan_bank
-from dmkl.kernels.plan import is_constant
+from dmkl.kernels.functions import KERNELS
+from dmkl.kernels.plan import grid, is_constant
+from dmkl.oracles import ORACLES
 from dmkl.runtime import Runtime
+from dmkl.solvers import FORMULATIONS
 from dmkl.store import KernelStore, build_store, projected_bytes
 from dmkl.tiling import Grid
 
@@ -106,18 +109,37 @@ def build(
     )
 
 
-def stored_config(store: KernelStore, overrides: dict[str, str]) -> Config:
+def stored_config(store: KernelStore, overrides: Settings, environment: Settings | None = None) -> Config:
     """The configuration a store was built with; what it was built from can't be overridden any more.
 
     Where to run is for whoever runs it to say: else a store from elsewhere could bring a job script of its own.
     """
-    fixed = [key for key in overrides if key.split(".")[0] in ("data", "views", "kernels")]
+    fixed = [key for key in (*overrides, *(environment or {})) if key.split(".")[0] in ("data", "views", "kernels")]
     if fixed:
         raise DataError(f"{store.path} is built: {fixed[0]} can't be changed", "train from the configuration file")
     told = {key: table for key, table in store.config.items() if key != "cluster"}
     if isinstance(told.get("run"), dict):
         told["run"] = {key: value for key, value in told["run"].items() if key != "cluster"}
-    return parse_config(told, overrides=overrides)
+    return parse_config(told, overrides=overrides, environment=environment, source=f"store {store.path}")
+
+
+def resolved(config: Config) -> dict[str, Any]:
+    """The plain tables with the defaults of the kernels and the formulation they name; unknown names are refused."""
+    tables = config.to_dict()
+    ORACLES[config.solve.oracle]
+    formulation = formulation_of(config)
+    own = {f.name: getattr(formulation, f.name) for f in dataclasses.fields(formulation)}
+    tables["formulation"]["params"] = {key: value for key, value in own.items() if value is not None}
+    for table, kernel in zip(tables["kernels"], config.kernels, strict=True):
+        for params in grid(kernel.params):
+            construct(KERNELS[kernel.kernel], params, f"kernel {kernel.kernel}")
+        defaults = {f.name: f.default for f in dataclasses.fields(KERNELS[kernel.kernel])}
+        table["params"] = {**defaults, **table["params"]}
+    return tables
+
+
+def formulation_of(config: Config) -> Any:
+    return construct(FORMULATIONS[config.formulation.name], config.formulation.params, "[formulation]")
 
 
 def held_out(config: Config, store: KernelStore) -> Dataset | None:

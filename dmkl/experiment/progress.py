@@ -21,7 +21,7 @@ def progress(run: RunDirectory) -> dict[str, Any]:
     job, queue = _read(run.cluster / "job.json"), _read(run.cluster / "state.json")
     config = _read(run.path / "config.json")
     if not (config or job or queue):
-        raise OutputError(f"{run.path} is not a run directory")
+        raise OutputError(f"{run.path} is not a run directory", "name what dmkl train wrote")
     try:
         return _facts(run, config, job, queue)
     except (KeyError, TypeError, ValueError, AttributeError) as error:

@@ -26,7 +26,7 @@ from dmkl.config import Config
 from dmkl.errors import OutputError
 from dmkl.events import Event, Progress
 from dmkl.files import make_folder, read_json, write_json, writing
-from dmkl.memory import cores
+from dmkl.memory import cores, cpu
 
 PACKAGES = (
     "dmkl",
@@ -54,7 +54,8 @@ class RunDirectory:
         self.report = path / "report.html"
         self.cluster = path / "cluster"
         self.events = path / "events.jsonl"
-        self._config = path / "config.json"
+        self.config = path / "config.json"
+        self.manifest = path / "manifest.json"
         self._lock = path / ".lock"
 
     @contextlib.contextmanager
@@ -87,18 +88,18 @@ class RunDirectory:
         resumed = self.check(config)
         if not resumed:
             make_folder(self.path)
-            write_json(self._config, config.to_dict())
+            write_json(self.config, config.to_dict())
         return resumed
 
     def check(self, config: Config) -> bool:
         """What `claim` would answer, touching nothing."""
         if not self.path.exists() or (self.path.is_dir() and set(self.path.iterdir()) <= {self.cluster, self._lock}):
             return False
-        if not self._config.is_file():
+        if not self.config.is_file():
             raise OutputError(f"{self.path} exists and is not a dmkl run", "choose another -o")
         if self.scores.exists():
             raise OutputError(f"{self.path} holds a finished run", "choose another -o or remove it")
-        before = read_json(self._config)
+        before = read_json(self.config)
         now = json.loads(json.dumps(config.to_dict()))
         for section in SAME:
             if before.get(section) != now[section]:
@@ -111,13 +112,14 @@ class RunDirectory:
     def write_manifest(self, **facts: Any) -> None:
         """What it would take to do this again."""
         write_json(
-            self.path / "manifest.json",
+            self.manifest,
             {
                 "command": sys.argv,
                 "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
                 "host": platform.node(),
                 "platform": platform.platform(),
                 "python": platform.python_version(),
+                "cpu": cpu(),
                 "cores": cores(),
                 "versions": {name: version(name) for name in PACKAGES},
                 **facts,

@@ -10,18 +10,18 @@ from typing import Any
 
 import numpy as np
 
-from dmkl.config import Config, SolveConfig, construct
+from dmkl.config import Config, SolveConfig
 from dmkl.data import Dataset
 from dmkl.errors import ConfigError
 from dmkl.events import Event, Note
-from dmkl.experiment.prepare import build, held_out, on_the_fly, prepare
+from dmkl.experiment.prepare import build, formulation_of, held_out, on_the_fly, prepare
 from dmkl.experiment.rundir import RunDirectory
 from dmkl.memory import Budget, peak_resident
 from dmkl.model import Model, make_model, per_class, save_model, score
 from dmkl.oracles import ORACLES
 from dmkl.report import write_report
 from dmkl.runtime import Runtime
-from dmkl.solvers import FORMULATIONS, Fit, describe, solve
+from dmkl.solvers import Fit, describe, solve
 from dmkl.stack import KernelStack, open_stack
 from dmkl.store import KernelStore
 from dmkl.units import parse_seconds
@@ -52,7 +52,7 @@ def train(
     """Build (or take) the kernels, solve, save the model, score it, write the report."""
     run = RunDirectory(out)
     ORACLES[config.solve.oracle]  # an unknown name is refused before any work
-    formulation = construct(FORMULATIONS[config.formulation.name], config.formulation.params, "[formulation]")
+    formulation = formulation_of(config)
 
     def observed(event: Event) -> None:
         run.log(event)
@@ -61,6 +61,8 @@ def train(
     run.check(config)
     started = time.perf_counter()
     prepared = prepare(config) if store is None else None
+    if prepared is not None and prepared.train.labels is not None:
+        formulation.targets(prepared.train.labels)  # refused before kernels are computed if they are not for this
     path = _store_path(config, run)
     computed = prepared is not None and on_the_fly(prepared, config, path)
     if prepared is not None and path.exists():
@@ -75,7 +77,14 @@ def train(
     test = prepared.test if prepared else held_out(config, store)
     del prepared  # the store has the training samples
     run.write_manifest(
-        data=store.data_hash, store=str(store.path), seed=config.solve.seed, kernels=store.bank.recipes()
+        origins=dict(config.origins),
+        data=store.data_hash,
+        store=str(store.path),
+        seed=config.solve.seed,
+        threads=runtime.workers,
+        memory=budget.limit,
+        kernel_hash=store.bank.fingerprint(),
+        kernels=store.bank.recipes(),
     )
     kernels = _kernel_facts(store, time.perf_counter() - started)
     say("kernels", kernels)
@@ -83,6 +92,7 @@ def train(
         raise ConfigError(f"{store.path} holds no labels to train on")
     started = time.perf_counter()
     stack = open_stack(store.path, memory=budget.limit, runtime=runtime)
+    stack.observer = observed
     fit = _solve(stack, store, formulation, config, observed, run.checkpoint)
     model = make_model(store, fit)
     save_model(run.model, model)

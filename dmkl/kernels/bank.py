@@ -8,6 +8,8 @@ All of it is fitted on training samples.
 from __future__ import annotations
 
 import dataclasses
+import hashlib
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -140,6 +142,10 @@ class Bank:
 
     def recipes(self) -> list[dict[str, Any]]:
         return [kernel.recipe() for kernel in self.kernels]
+
+    def fingerprint(self) -> str:
+        """A digest of the recipes: of everything that makes the kernels of the same samples the same."""
+        return hashlib.blake2b(json.dumps(self.recipes()).encode(), digest_size=16).hexdigest()
 
     @classmethod
     def from_recipes(cls, recipes: list[dict[str, Any]], n: int) -> Bank:

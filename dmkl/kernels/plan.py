@@ -31,7 +31,7 @@ def plan_bank(configs: Sequence[KernelConfig], train: Dataset) -> Bank:
     for config in configs:
         _check_normalisers(config)
         for view in _matching_views(config, train):
-            for params in _grid(config.params):
+            for params in grid(config.params):
                 kernels.append(_fitted(config, view, params, scales))
     for name, times in Counter(kernel.name for kernel in kernels).items():
         if times > 1:
@@ -174,7 +174,8 @@ def is_constant(view: View) -> bool:
     return view.kind == "features" and view.values.shape[1] == 1 and bool(view.values.max() == view.values.min())
 
 
-def _grid(params: Parameters) -> Iterator[Parameters]:
+def grid(params: Parameters) -> Iterator[Parameters]:
+    """Every combination of the values of list-valued parameters."""
     options = [value if isinstance(value, list | tuple) else [value] for value in params.values()]
     for combination in itertools.product(*options):
         yield dict(zip(params, combination, strict=True))

@@ -96,5 +96,6 @@ def _summary(problem: Problem, state: State, seconds: float) -> RoundDone:
         classes=problem.m,
         kernels=int(np.atleast_2d(state.weights > 0).any(axis=0).sum()),
         gap=float(state.gap.max()),
+        tol=problem.tol,
         seconds=seconds,
     )

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dmkl.events import Progress
 from dmkl.memory import Scratch
 from dmkl.runtime import Runtime
 from dmkl.stack.gather import Gather, answer_chunk, assemble_matrix, chunks, gather_into, gather_shard, place
@@ -54,10 +55,10 @@ class Cutting(Tiled):
         blocks = wanted.room(scratch)
         if self.runtime.remote:
             tasks = ((shard, wanted) for shard in self._shards)
-            for i, pieces in enumerate(self.runtime.map(gather_shard, tasks)):
+            for i, pieces in enumerate(self._each_shard(gather_shard, tasks)):
                 place(blocks, sets, self.grid.span(i), pieces)
         else:
-            for _ in self.runtime.map(gather_into, ((shard, wanted, blocks) for shard in self._shards)):
+            for _ in self._each_shard(gather_into, ((shard, wanted, blocks) for shard in self._shards)):
                 pass
         self.passes += 1
         return wanted.finished(blocks)
@@ -79,16 +80,20 @@ class Cutting(Tiled):
         if self._near is None:
             blocks = self._blocks(wanted, self._scratch)
             tasks = ((block, *question) for block, question in zip(blocks, questions, strict=True))
-            return list(runtime.map(function, tasks))
+            result = []
+            for answer in runtime.map(function, tasks):
+                result.append(answer)
+                self.observer(Progress("solving", len(result), len(sets)))
+            return result
         number = runtime.workers * (HELD_CHUNKS if self._near_held else 1)
         found = chunks(wanted.sizes(), number, CHUNK_ROOM * runtime.memory / runtime.workers)
         parts = ((self._near, wanted.some(chunk), function, [questions[p] for p in chunk]) for chunk in found)
-        result: list[Any] = [None] * len(sets)
+        answered: dict[int, Any] = {}
         for chunk, answers in zip(found, runtime.map(answer_chunk, parts), strict=True):
-            for position, answer in zip(chunk, answers, strict=True):
-                result[position] = answer
+            answered.update(zip(chunk, answers, strict=True))
+            self.observer(Progress("solving", len(answered), len(sets)))
         self.passes += 1
-        return result
+        return [answered[position] for position in range(len(sets))]
 
     def _gather(
         self,

@@ -29,7 +29,7 @@ class Expanding(Tiled):
         kernels = np.flatnonzero(alpha.any(axis=(1, 2))).tolist()
         shared = self.runtime.hold(itself, np.ascontiguousarray(alpha, dtype=np.float64))
         scores = np.zeros(alpha.shape[1:])
-        for part in self.runtime.map(expansions.expand_shard, ((shard, shared, kernels) for shard in self._shards)):
+        for part in self._each_shard(expansions.expand_shard, ((shard, shared, kernels) for shard in self._shards)):
             scores += part
         self.passes += 1
         return scores
@@ -40,7 +40,7 @@ class Expanding(Tiled):
         shared = self.runtime.hold(itself, np.ascontiguousarray(beta, dtype=np.float64))
         result = np.zeros((len(kernels), *beta.shape))
         tasks = ((shard, shared, kernels) for shard in self._shards)
-        for i, part in enumerate(self.runtime.map(expansions.correlate_shard, tasks)):
+        for i, part in enumerate(self._each_shard(expansions.correlate_shard, tasks)):
             result[:, self.grid.span(i).start :] += part
         self.passes += 1
         return result
@@ -49,7 +49,7 @@ class Expanding(Tiled):
         """`sqrt(sum_j K_a[i, j]^2)` (s, n); one pass, the first time."""
         if self._row_norms is None:
             squares = np.zeros((self.s, self.n))
-            for i, part in enumerate(self.runtime.map(expansions.squares_shard, ((shard,) for shard in self._shards))):
+            for i, part in enumerate(self._each_shard(expansions.squares_shard, ((shard,) for shard in self._shards))):
                 squares[:, self.grid.span(i).start :] += part
             self.passes += 1
             self._row_norms = np.sqrt(squares)
@@ -65,7 +65,7 @@ class Expanding(Tiled):
         starts = np.concatenate([[0], np.cumsum([len(samples) for samples in chosen])])
         self.memory.require(int(starts[-1]) * self.n * self.dtype.itemsize, "the kernel rows")
         result = np.empty((int(starts[-1]), self.n), self.dtype)
-        for pieces in self.runtime.map(expansions.pick_shard, ((shard, chosen) for shard in self._shards)):
+        for pieces in self._each_shard(expansions.pick_shard, ((shard, chosen) for shard in self._shards)):
             for a, places, columns, values in pieces:
                 result[starts[a] + places.start : starts[a] + places.stop, columns] = values
         return result

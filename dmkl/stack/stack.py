@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dmkl.errors import SolverError
+from dmkl.events import Observer, ignore
 from dmkl.memory import Budget, Scratch
 from dmkl.runtime import Local, Runtime
 from dmkl.runtime.base import itself
@@ -80,6 +81,7 @@ class KernelStack(Cutting, Expanding):
         self.source = source
         self._scratch = Scratch()
         self.passes = 0
+        self.observer: Observer = ignore  # told of every shard that a pass has been over
         self._definite = False  # until somebody asked
         self._row_norms: Float64 | None = None
 
@@ -165,7 +167,7 @@ class KernelStack(Cutting, Expanding):
         tasks = ((shard, shared, weights, asked) for shard in self._shards)
         scores = np.zeros(coef.shape)
         total = None if asked is None else np.zeros(asked.shape)
-        for i, part in enumerate(self.runtime.map(passes.apply_shard, tasks)):
+        for i, part in enumerate(self._each_shard(passes.apply_shard, tasks)):
             scores[self.grid.span(i).start :] += part.scores
             if total is not None:
                 total += part.forms
@@ -187,7 +189,7 @@ class KernelStack(Cutting, Expanding):
         self.memory.require(len(kernels) * len(samples) * self.n * self.dtype.itemsize, "the kernel rows")
         result = np.empty((len(kernels), len(samples), self.n), self.dtype)
         tasks = ((shard, samples, kernels, self.dtype) for shard in self._shards)
-        for pieces in self.runtime.map(passes.rows_shard, tasks):
+        for pieces in self._each_shard(passes.rows_shard, tasks):
             for positions, columns, values in pieces:
                 result[:, positions, columns] = values
         self.passes += 1

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dmkl.events import Observer, Progress
 from dmkl.memory import Budget
 from dmkl.runtime import Runtime
 from dmkl.tiling import Grid
@@ -20,6 +22,7 @@ class Tiled:
     memory: Budget
     runtime: Runtime
     passes: int
+    observer: Observer
     _shards: list[Any]
 
     @property
@@ -32,3 +35,9 @@ class Tiled:
 
     def _whole_array(self, dtype: np.dtype[Any]) -> NDArray[Any] | None:
         raise NotImplementedError
+
+    def _each_shard(self, function: Callable[..., Any], tasks: Iterable[tuple[Any, ...]]) -> Iterator[Any]:
+        """The answers of one task a shard, in order: most of a pass."""
+        for done, answer in enumerate(self.runtime.map(function, tasks), 1):
+            yield answer
+            self.observer(Progress("pass", done, len(self._shards)))

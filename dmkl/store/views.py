@@ -14,9 +14,8 @@ import scipy.sparse
 import zarr
 from numpy.typing import NDArray
 
+from dmkl.config import KINDS, TASKS
 from dmkl.data import Dataset, Labels, View
-from dmkl.data.dataset import KINDS
-from dmkl.data.labels import TASKS
 from dmkl.errors import StoreError
 from dmkl.store.arrays import put_array
 from dmkl.store.reading import array_of, get, require_chunks

@@ -1,0 +1,109 @@
+"""The schema for editors says what the parser says, and the file in the package is up to date."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dmkl.config import parse_config
+from dmkl.errors import ConfigError
+from dmkl.experiment import EXAMPLES, resolved
+from dmkl.experiment.start import SCHEMA, schema
+from dmkl.kernels.functions import KERNELS
+from dmkl.solvers import FORMULATIONS
+
+PYTHON = {"integer": int, "string": str, "boolean": bool, "array": list, "object": dict, "number": (int, float)}
+KEYWORDS = {  # all that draft 4 and 2020-12 mean the same by; editors know no more than draft 4
+    *("$schema", "title", "description", "default", "type", "enum", "anyOf", "oneOf"),
+    *("properties", "additionalProperties", "required", "items"),
+}
+
+
+def fits(value: Any, schema: Any) -> bool:
+    """The keywords above, as the standard has them."""
+    if isinstance(schema, bool):
+        return schema
+    assert set(schema) <= KEYWORDS
+    kind = schema.get("type")
+    if kind and (not isinstance(value, PYTHON[kind]) or (kind != "boolean" and isinstance(value, bool))):
+        return False
+    if value not in schema.get("enum", [value]):
+        return False
+    if "anyOf" in schema and not any(fits(value, option) for option in schema["anyOf"]):
+        return False
+    if "oneOf" in schema and sum(fits(value, option) for option in schema["oneOf"]) != 1:
+        return False
+    if kind == "array":
+        return all(fits(item, schema.get("items", True)) for item in value)
+    if kind == "object":
+        if not set(schema.get("required", [])) <= set(value):
+            return False
+        known, others = schema.get("properties", {}), schema.get("additionalProperties", True)
+        return all(fits(item, known.get(key, others)) for key, item in value.items())
+    return True
+
+
+GOOD: dict[str, Any] = {"data": {"path": "x.npz"}, "kernels": [{"kernel": "rbf", "width": ["1 median", 2.0]}]}
+BAD: list[dict[str, Any]] = [
+    {**GOOD, "solver": {}},
+    {**GOOD, "solve": {"tolerance": 1}},
+    {**GOOD, "solve": {"tol": "small"}},
+    {**GOOD, "solve": {"seed": 1.5}},
+    {**GOOD, "solve": {"baselines": 1}},
+    {**GOOD, "solve": {"oracle": "svm"}},
+    {**GOOD, "data": {"path": "x.npz", "lables": "y"}},
+    {**GOOD, "data": {"path": "x.npz", "task": "guess"}},
+    {**GOOD, "run": {"kernels": "stored"}},
+    {**GOOD, "views": {"a": {"kind": "kernels"}}},
+    {**GOOD, "kernels": [{"kernel": "rbv"}]},
+    {**GOOD, "kernels": [{"kernel": "rbf", "degree": 2}]},
+    {**GOOD, "kernels": [{"width": 1}]},
+    {**GOOD, "formulation": {"name": "l1", "q": 2}},
+    {**GOOD, "formulation": {"name": "vskll"}},
+    {"data": {"path": "x.npz"}},
+]
+
+
+def test_the_file_in_the_package_is_what_the_registries_make() -> None:
+    made = json.dumps(schema(), indent=1, allow_nan=False) + "\n"
+    assert made == SCHEMA.read_text(), "run: dmkl init --schema > dmkl/dmkl.schema.json"
+
+
+@pytest.mark.parametrize("table", BAD, ids=[json.dumps({k: t[k] for k in t if t[k] != GOOD.get(k)}) for t in BAD])
+def test_what_the_parser_refuses_the_schema_refuses(table: dict[str, Any]) -> None:
+    assert fits(GOOD, schema())
+    assert not fits(table, schema())
+    with pytest.raises(ConfigError):
+        resolved(parse_config(table))
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_the_schema_takes_the_examples(name: str) -> None:
+    assert fits(EXAMPLES[name], schema())
+
+
+@pytest.mark.parametrize("name", FORMULATIONS)
+def test_the_schema_takes_every_formulation_as_it_is_written_down(name: str) -> None:
+    config = parse_config({**GOOD, "formulation": {"name": name, **({"C": 1} if name == "obscure" else {})}})
+    own = resolved(config)["formulation"]
+    assert fits({**GOOD, "formulation": {"name": name, **own["params"]}}, schema())
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_the_schema_takes_every_kernel_as_it_is_written_down(name: str) -> None:
+    table = resolved(parse_config({**GOOD, "kernels": [{"kernel": name}]}))["kernels"][0]
+    assert fits({**GOOD, "kernels": [{**table.pop("params"), **table}]}, schema())
+
+
+def test_the_schema_takes_the_readme_s_file_and_the_cluster_profile() -> None:
+    root = SCHEMA.parents[1]
+    blocks = (root / "README.md").read_text().split("```toml\n")[1:]
+    profile = tomllib.loads(Path(root, "cluster/slurm.toml").read_text())
+    for block in blocks:
+        table = tomllib.loads(block.partition("```")[0])
+        assert fits({**table, "cluster": profile}, schema())
+        resolved(parse_config(table))
