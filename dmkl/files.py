@@ -53,5 +53,18 @@ def write_atomically(path: Path, data: bytes) -> None:
             os.close(folder)
 
 
+def append_line(path: Path, text: str) -> None:
+    """Add a line as a whole or not at all; a disk that fills up in its middle would spoil the next line too."""
+    with writing(path), path.open("ab", buffering=0) as file:
+        end = file.seek(0, os.SEEK_END)
+        rest = memoryview(f"{text}\n".encode())
+        try:
+            while rest:
+                rest = rest[file.write(rest) :]
+        except BaseException:
+            file.truncate(end)
+            raise
+
+
 def write_json(path: Path, value: Any) -> None:
     write_atomically(path, (json.dumps(value, indent=2) + "\n").encode())

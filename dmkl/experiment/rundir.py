@@ -25,7 +25,7 @@ from typing import Any
 from dmkl.config import Config
 from dmkl.errors import OutputError
 from dmkl.events import Event, Progress
-from dmkl.files import make_folder, write_json, writing
+from dmkl.files import append_line, make_folder, write_json, writing
 from dmkl.memory import cores
 
 PACKAGES = (
@@ -133,8 +133,7 @@ class RunDirectory:
             return
         facts = dataclasses.asdict(event)
         line = {"time": round(time.time(), 3), "event": type(event).__name__, **facts}
-        with writing(self.events), self.events.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(finite(line)) + "\n")
+        append_line(self.events, json.dumps(finite(line)))
 
     def finish(self, scores: dict[str, Any]) -> None:
         """Mark the run as finished; its checkpoint is no longer needed."""

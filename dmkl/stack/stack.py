@@ -23,6 +23,7 @@ from dmkl.stack import passes
 from dmkl.stack.checks import checked_array, checked_groups, refuse_indefinite, require_definite, require_symmetric
 from dmkl.stack.expanding import Expanding
 from dmkl.stack.shards import ArrayShard, HeldShard, choose
+from dmkl.store import Mended
 from dmkl.tiling import Grid
 
 Float64 = NDArray[np.float64]
@@ -60,6 +61,7 @@ class KernelStack(Expanding):
         backend: str = "memory",
         identity: str = "",
         source: Path | None = None,
+        mended: Mended | None = None,
     ) -> None:
         self._shards = list(shards)
         self.grid = grid
@@ -74,6 +76,7 @@ class KernelStack(Expanding):
         self.identity = identity or f"array {len(self.names)} x {grid.n}"
         self.source = source
         self.passes = 0
+        self._mended = mended
         self._definite = False  # until somebody asked
         self._row_norms: Float64 | None = None
 
@@ -120,6 +123,10 @@ class KernelStack(Expanding):
     def in_one_array(self) -> bool:
         """Whether a block of all samples and kernels costs nothing."""
         return self._whole_array(self.dtype) is not None
+
+    def news(self) -> list[str]:
+        """What a person would want to know of the tiles, once each."""
+        return self._mended.news() if self._mended else []
 
     @property
     def s(self) -> int:

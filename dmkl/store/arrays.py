@@ -16,6 +16,8 @@ from zarr.codecs import Crc32cCodec
 
 from dmkl.errors import StoreError
 
+ABSENT = {"f": np.nan, "i": -1}  # what a chunk that is gone reads as, by kind of number
+
 
 def create_array(
     group: zarr.Group, name: str, shape: tuple[int, ...], chunks: tuple[int, ...], dtype: Any, fill: Any = 0
@@ -35,7 +37,8 @@ def create_array(
 def put_array(group: zarr.Group, name: str, values: NDArray[Any], chunks: tuple[int, ...] | None = None) -> None:
     """A whole array, written at once."""
     chunks = chunks or tuple(max(1, length) for length in values.shape)
-    create_array(group, name, values.shape, chunks, values.dtype)[...] = values
+    fill = ABSENT.get(values.dtype.kind, 0)
+    create_array(group, name, values.shape, chunks, values.dtype, fill)[...] = values
 
 
 def create_tiled(group: zarr.Group, name: str, depth: int, n: int, side: int) -> zarr.Array[Any]:
@@ -95,11 +98,20 @@ def _write_checked(file: io.FileIO, values: NDArray[Any]) -> None:
 
 
 def get(array: Any, selection: Any = ...) -> NDArray[Any]:
-    """Values of a Zarr array; damage found by a checksum, or a chunk that is gone, is said with the array's name."""
+    """Values of a Zarr array; damage found by a checksum is said with the array's name."""
     try:
         return np.asarray(array[selection])
     except (ValueError, OSError, RuntimeError) as error:
         raise StoreError(f"array '{array.name}' of {array.store} is damaged ({error})") from error
+
+
+def get_whole(array: Any, selection: Any = ...) -> NDArray[Any]:
+    """The same where no value is ever ABSENT: a chunk whose file is gone is said too."""
+    values = get(array, selection)
+    fill = array.fill_value
+    if fill != 0 and (np.isnan(values) if np.isnan(fill) else values == fill).any():
+        raise StoreError(f"array '{array.name}' of {array.store} lacks a part")
+    return values
 
 
 def open_group(path: Path, what: str) -> zarr.Group:

@@ -40,6 +40,15 @@ KIND = "kernel store"
 FREE_MARGIN = 1.02  # file system overhead on top of the tiles' bytes
 
 
+class UnusableTile(StoreError):
+    """A tile that cannot be read: 'damaged' or 'missing'."""
+
+    def __init__(self, message: str, hint: str, what: str) -> None:
+        super().__init__(message, hint)
+        self.args = message, hint, what  # so that it can be sent
+        self.what = what
+
+
 class KernelStore:
     """An open store: what it holds, which tiles are there, and reading and writing one tile.
 
@@ -175,10 +184,11 @@ class KernelStore:
             raise self._unusable(a, i, j, "missing", "run dmkl kernels again")
         return tile
 
-    def _unusable(self, a: int, i: int, j: int, what: str, hint: str) -> StoreError:
-        return StoreError(
+    def _unusable(self, a: int, i: int, j: int, what: str, hint: str) -> UnusableTile:
+        return UnusableTile(
             f"tile ({i}, {j}) of kernel {a} '{self.bank.kernels[a].name}' is {what}: {self.tile_path(i, j)}",
             f"{hint}: it builds only what is missing",
+            what,
         )
 
     def write_tile(self, i: int, j: int, kernels: Iterable[tuple[int, NDArray[np.float32]]]) -> None:

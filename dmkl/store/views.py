@@ -14,7 +14,7 @@ import zarr
 from numpy.typing import NDArray
 
 from dmkl.data import Dataset, Labels, View
-from dmkl.store.arrays import get, put_array
+from dmkl.store.arrays import get, get_whole, put_array
 
 SPARSE_CHUNK = 1 << 20  # entries of a sparse view in one chunk
 COLUMNS = 256  # views of one column in one array: what a task reads at once
@@ -96,13 +96,13 @@ class StoredViews:
         entry = self.entries[view]
         node = entry["node"]
         if not entry["sparse"]:
-            return get(self._group[f"{node}/values"], rows)
+            return get_whole(self._group[f"{node}/values"], rows)
         start, stop, _ = rows.indices(entry["shape"][0])
-        indptr = get(self._group[f"{node}/indptr"], slice(start, stop + 1))
+        indptr = get_whole(self._group[f"{node}/indptr"], slice(start, stop + 1))
         span = slice(int(indptr[0]), int(indptr[-1]))
         parts = (
-            get(self._group[f"{node}/values"], span),
-            get(self._group[f"{node}/indices"], span),
+            get_whole(self._group[f"{node}/values"], span),
+            get_whole(self._group[f"{node}/indices"], span),
             indptr - indptr[0],
         )
         return scipy.sparse.csr_array(parts, shape=(stop - start, entry["shape"][1]))
@@ -114,7 +114,7 @@ class StoredViews:
 
     def rectangle(self, view: str, rows: slice, columns: slice) -> NDArray[Any]:
         """Some entries of a distance or kernel view."""
-        return get(self._group[f"{self.entries[view]['node']}/values"], (rows, columns))
+        return get_whole(self._group[f"{self.entries[view]['node']}/values"], (rows, columns))
 
     def take(self, view: str, chosen: NDArray[np.int64], tile: int) -> View:
         """The chosen samples (ascending) of a feature view, read once for views that share an array."""
