@@ -33,8 +33,8 @@ def make_folder(path: Path) -> None:
         path.mkdir(parents=True, exist_ok=True)
 
 
-def write_atomically(path: Path, data: bytes) -> None:
-    """Replace `path` as a whole or not at all, also when the machine loses power."""
+def write_atomically(path: Path, data: bytes, *, keep: Path | None = None) -> None:
+    """Replace `path` as a whole or not at all, also when the machine loses power; what it was goes to `keep`."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.partial")
     with writing(path):
         try:
@@ -42,6 +42,8 @@ def write_atomically(path: Path, data: bytes) -> None:
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
+            if keep and path.exists():
+                path.replace(keep)
             temporary.replace(path)
         except BaseException:
             temporary.unlink(missing_ok=True)

@@ -300,34 +300,6 @@ def test_a_read_only_folder_is_refused(folder: Path, capsys: pytest.CaptureFixtu
     assert sorted(path.name for path in folder.iterdir()) == before
 
 
-@pytest.fixture
-def tiny_disk(tmp_path: Path) -> Iterator[Path]:
-    """A real file system of 320 kB."""
-    path = tmp_path / "disk"
-    path.mkdir()
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=320k", "dmkl", str(path)], capture_output=True).returncode:
-        pytest.skip("mounting a file system is not allowed here")
-    yield path
-    subprocess.run(["umount", str(path)], check=True)
-
-
-def test_a_full_disk_loses_nothing(
-    folder: Path, tiny_disk: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    store = str(tiny_disk / "k.zarr")
-    assert run("kernels", "config.toml", "-o", store, "-s", "data.test=0", "-s", "run.tile=1000") == 6
-    assert "the kernels need 0.00 GB, the disk of" in capsys.readouterr().err
-    ballast = tiny_disk / "ballast"
-    ballast.write_bytes(bytes(220_000))
-    monkeypatch.setattr("dmkl.store.store.FREE_MARGIN", 0.0)  # somebody else fills the disk while the tiles are built
-    assert run("kernels", "config.toml", "-o", store) == 6
-    assert "the disk is full" in capsys.readouterr().err
-    assert not list(Path(store).rglob("*.partial"))
-    ballast.unlink()
-    assert run("kernels", "config.toml", "-q", "-o", store) == 0
-    assert run("info", store, "--verify") == 0
-
-
 def test_no_such_scheduler_is_said_in_seconds(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("train", "config.toml", "--cluster", "tcp://127.0.0.1:9", "-o", "run") == 7
     assert "no scheduler answers at tcp://127.0.0.1:9" in capsys.readouterr().err

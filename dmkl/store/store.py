@@ -85,29 +85,33 @@ class KernelStore:
             shutil.rmtree(temporary, ignore_errors=True)
             import zarr
 
-            group = zarr.create_group(temporary)
-            n, s = grid.n, len(bank)
-            if not computed:
-                create_tiled(group, "gram", s, n, grid.tile)
-            if bank.centred:
-                put_array(group, "row_means", np.full((s, n), np.nan))
-            write_dataset(group, train, grid.tile)
-            header: dict[str, Any] = {
-                "kind": KIND,
-                "schema": SCHEMA,
-                "version": __version__,
-                "id": uuid.uuid4().hex,
-                "n": n,
-                "tile": grid.tile,
-                "full": grid.full,
-                "data": train.fingerprint(),
-                "kernels": bank.recipes(),
-                "dataset": describe_dataset(train),
-                "config": config,
-                "computed": computed,
-            }
-            group.attrs["dmkl"] = header
-            temporary.rename(path)
+            try:
+                group = zarr.create_group(temporary)
+                n, s = grid.n, len(bank)
+                if not computed:
+                    create_tiled(group, "gram", s, n, grid.tile)
+                if bank.centred:
+                    put_array(group, "row_means", np.full((s, n), np.nan))
+                write_dataset(group, train, grid.tile)
+                header: dict[str, Any] = {
+                    "kind": KIND,
+                    "schema": SCHEMA,
+                    "version": __version__,
+                    "id": uuid.uuid4().hex,
+                    "n": n,
+                    "tile": grid.tile,
+                    "full": grid.full,
+                    "data": train.fingerprint(),
+                    "kernels": bank.recipes(),
+                    "dataset": describe_dataset(train),
+                    "config": config,
+                    "computed": computed,
+                }
+                group.attrs["dmkl"] = header
+                temporary.rename(path)
+            except BaseException:
+                shutil.rmtree(temporary, ignore_errors=True)
+                raise
         return cls(path)
 
     @property
