@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from dmkl.errors import OutputError, ResourceError
+from dmkl.errors import DmklError, OutputError, ResourceError
 
 
 @contextlib.contextmanager
@@ -26,6 +27,24 @@ def writing(path: Path) -> Iterator[None]:
         if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
             raise OutputError(f"cannot write {path}: {os.strerror(error.errno)}") from error
         raise OutputError(f"cannot write {path}: {error}") from error
+
+
+@contextlib.contextmanager
+def locked(path: Path, taken: DmklError) -> Iterator[None]:
+    """Hold a lock file against other processes, or raise `taken`. The lock ends with its process, however that ends."""
+    with writing(path):
+        file = path.open("a")
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if not os.fstat(file.fileno()).st_nlink:  # somebody has just finished, and somebody else may begin
+                raise BlockingIOError
+        except BlockingIOError:
+            raise taken from None
+        try:
+            yield
+        finally:
+            path.unlink(missing_ok=True)
 
 
 def make_folder(path: Path) -> None:

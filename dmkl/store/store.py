@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from dmkl.data import Dataset
 from dmkl.errors import ResourceError, StoreError
-from dmkl.files import make_folder, writing
+from dmkl.files import writing
 from dmkl.kernels import Bank
 from dmkl.store.arrays import create_tiled, get, open_group, put_array, read_header, write_tile_file
 from dmkl.store.views import StoredViews, describe_dataset, read_labels, write_dataset
@@ -79,7 +79,6 @@ class KernelStore:
         """Write everything but the tiles under another name, then rename: a store that exists is complete in this."""
         if not computed:
             check_space(path, projected_bytes(grid, len(bank)))
-        make_folder(path.parent)
         temporary = path.with_name(f".{path.name}.creating")
         with writing(path):
             shutil.rmtree(temporary, ignore_errors=True)
@@ -155,6 +154,11 @@ class KernelStore:
         """Tiles not on disk yet."""
         present = {i: _names(self.tile_path(i, i).parent) for i, j in self.pairs if i == j}
         return [(i, j) for i, j in self.pairs if self.tile_path(i, j).name not in present[i]]
+
+    @property
+    def complete(self) -> bool:
+        """Whether nothing is left to build."""
+        return not self.missing() and self.centring_done
 
     def require_complete(self) -> None:
         missing = len(self.missing())
