@@ -17,11 +17,9 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import numpy as np
 import pytest
+from conftest import assert_same_model
 from test_crash import write_data
-
-from dmkl.model import load_model
 
 pytestmark = pytest.mark.long
 
@@ -156,9 +154,7 @@ def cut_in_the_middle(hosts: Hosts, process: subprocess.Popen[str], out: str) ->
 
 
 def assert_same(folder: Path, out: str, after: float) -> None:
-    one, other = (load_model(folder / name / "model.zarr.zip") for name in ("calm", out))
-    for name in ("samples", "coef", "weights", "intercept"):
-        assert np.array_equal(getattr(one, name), getattr(other, name)), name
+    assert_same_model(folder / "calm", folder / out)
     events = [json.loads(line) for line in (folder / out / "events.jsonl").read_text().splitlines()]
     rounds = [event for event in events if event["event"] == "RoundDone"]
     assert rounds[-1]["time"] > after, "the cut came after the last round"
