@@ -95,10 +95,15 @@ def folder(calm: Path, slurm: Callable[..., str]) -> Iterator[Path]:
             process.kill()
             process.communicate()
     STARTED.clear()
+    until(emptied)
+
+
+def emptied() -> bool:
+    """Whether nothing is queued; else it is cancelled, again and again: a coordinator may just be requeueing itself."""
     left = slurm_says("squeue", "-h", "-o", "%A")
     if left:
         slurm_says("scancel", *left, code=None)
-        until(lambda: not slurm_says("squeue", "-h"))
+    return not left
 
 
 def dmkl(folder: Path, *arguments: str, code: int = 0, timeout: float = LIMIT) -> str:
@@ -302,6 +307,8 @@ def test_a_coordinator_at_its_walltime_goes_back_into_the_queue(folder: Path) ->
     log = folder / "walltime/cluster/coordinator.log"
     until(lambda: len(jobs()) == 3)
     slurm_says("scontrol", "update", f"JobId={job}", "EndTime=now+100seconds")  # less than the notice of 3 m
+    until(lambda: "back into the queue" in log.read_text())
+    slurm_says("scontrol", "update", f"JobId={job}", "TimeLimit=60")  # else its next turn would be as short
     until(lambda: "restart 1" in log.read_text())
     until(lambda: len(jobs()) == 3)
     for worker in set(jobs()) - {job}:
