@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from dmkl.errors import OutputError, ResourceError, StoreError, one_line
+from dmkl.errors import DmklError, OutputError, ResourceError, StoreError, one_line
 
 
 @contextlib.contextmanager
@@ -27,13 +28,31 @@ def writing(path: Path) -> Iterator[None]:
         raise OutputError(f"cannot write {path}: {reason}") from error
 
 
+@contextlib.contextmanager
+def locked(path: Path, taken: DmklError) -> Iterator[None]:
+    """Hold a lock file against other processes, or raise `taken`. The lock ends with its process, however that ends."""
+    with writing(path):
+        file = path.open("a")
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if not os.fstat(file.fileno()).st_nlink:  # somebody has just finished, and somebody else may begin
+                raise BlockingIOError
+        except BlockingIOError:
+            raise taken from None
+        try:
+            yield
+        finally:
+            path.unlink(missing_ok=True)
+
+
 def make_folder(path: Path) -> None:
     with writing(path):
         path.mkdir(parents=True, exist_ok=True)
 
 
-def write_atomically(path: Path, data: bytes) -> None:
-    """Replace `path` as a whole or not at all, also when the machine loses power."""
+def write_atomically(path: Path, data: bytes, *, keep: Path | None = None) -> None:
+    """Replace `path` as a whole or not at all, also when the machine loses power; what it was goes to `keep`."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.partial")
     with writing(path):
         try:
@@ -41,6 +60,8 @@ def write_atomically(path: Path, data: bytes) -> None:
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
+            if keep and path.exists():
+                path.replace(keep)
             temporary.replace(path)
         except BaseException:
             temporary.unlink(missing_ok=True)
@@ -63,6 +84,19 @@ def read_json(path: Path) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise StoreError(f"{path} is damaged (it holds no object)")
     return value
+
+
+def append_line(path: Path, text: str) -> None:
+    """Add a line as a whole or not at all; a disk that fills up in its middle would spoil the next line too."""
+    with writing(path), path.open("ab", buffering=0) as file:
+        end = file.seek(0, os.SEEK_END)
+        rest = memoryview(f"{text}\n".encode())
+        try:
+            while rest:
+                rest = rest[file.write(rest) :]
+        except BaseException:
+            file.truncate(end)
+            raise
 
 
 def write_json(path: Path, value: Any) -> None:

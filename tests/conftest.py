@@ -13,6 +13,7 @@ from hypothesis import configuration, settings
 from dmkl.config import KernelConfig
 from dmkl.data import Dataset, make_labels, make_view
 from dmkl.kernels import plan_bank
+from dmkl.model import load_model
 from dmkl.runtime import Local, open_runtime
 from dmkl.store import KernelStore, build_store
 
@@ -75,6 +76,13 @@ def whole(store: KernelStore) -> np.ndarray:
             tile = store.read_tile(a, i, j)
             K[a, rows, columns], K[a, columns, rows] = tile, tile.T
     return K
+
+
+def assert_same_model(one: Path, other: Path) -> None:
+    """Two runs ended with the same model, bit for bit."""
+    models = [load_model(run / "model.zarr.zip") for run in (one, other)]
+    for name in ("samples", "coef", "weights", "intercept"):
+        assert np.array_equal(*(getattr(model, name) for model in models)), name
 
 
 def flip_a_bit(path: Path, position: int) -> None:

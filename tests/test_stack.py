@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,7 +10,7 @@ from conftest import whole
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dmkl.errors import DataError, ResourceError, SolverError, StoreError
+from dmkl.errors import DataError, ResourceError, SolverError
 from dmkl.memory import Scratch
 from dmkl.runtime import Local
 from dmkl.stack import KernelStack, backends, open_stack
@@ -186,29 +185,6 @@ def test_scratch_is_used_again_and_let_go() -> None:
     assert scratch.used
     scratch.release()
     assert not scratch.used
-
-
-@pytest.mark.parametrize("backend", ["memory", "disk"])
-def test_damage_is_named_by_whatever_question(store: KernelStore, tmp_path: Path, backend: str) -> None:
-    import shutil
-
-    from conftest import flip_a_bit
-
-    mine = KernelStore(Path(shutil.copytree(store.path, tmp_path / "k.zarr")))
-    flip_a_bit(mine.tile_path(1, 3), 50)
-    with pytest.raises(StoreError, match=r"tile \(1, 3\) of kernel 0"):
-        open_stack(mine.path, backend=backend).combine(np.ones(mine.s))
-
-
-def test_workers_refusals_arrive_as_they_are(store: KernelStore, tmp_path: Path, two_workers: object) -> None:
-    import shutil
-
-    from conftest import flip_a_bit
-
-    mine = KernelStore(Path(shutil.copytree(store.path, tmp_path / "k.zarr")))
-    flip_a_bit(mine.tile_path(1, 3), 50)
-    with pytest.raises(StoreError, match=r"tile \(1, 3\) of kernel 0"):
-        open_stack(mine.path, runtime=two_workers, backend="disk").combine(np.ones(mine.s))
 
 
 @given(st.integers(1, 23), st.integers(1, 8), st.randoms(use_true_random=False))

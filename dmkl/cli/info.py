@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from dmkl.cli import options
 from dmkl.cli.console import Console, count, figure, short
 from dmkl.errors import StoreError
+
+if TYPE_CHECKING:
+    from dmkl.store import KernelStore
 
 
 @click.command()
@@ -76,9 +79,30 @@ def _store(folder: Path, verify: bool, console: Console) -> None:
     for kernel in store.bank.kernels:
         console.line("kernel", kernel.name, f"group {kernel.group}", *kernel.normalise)
     if verify:
-        store.require_complete()
-        for a, (i, j) in ((a, pair) for a in range(store.s) for pair in store.pairs):
-            store.read_tile(a, i, j)
-        console.line("verify", f"{count(total, 'tile')} read, every checksum right")
-        facts["verified"] = True
+        facts["unusable"] = _unusable(store, console)
+        facts["verified"] = not facts["unusable"]
     console.result(facts)
+    if verify and facts["unusable"]:
+        raise StoreError(
+            f"{len(facts['unusable'])} of {count(total, 'tile')} cannot be used",
+            "training computes damaged ones again; or delete those files and run dmkl kernels",
+        )
+
+
+def _unusable(store: KernelStore, console: Console) -> list[str]:
+    """The files of tiles that are missing, or not what their checksums say."""
+    from dmkl.store import UnusableTile
+
+    found = []
+    for i, j in store.pairs:
+        try:
+            for a in range(store.s):
+                store.read_tile(a, i, j)
+        except UnusableTile as error:
+            found.append(str(store.tile_path(i, j)))
+            console.line("verify", error.message)
+    if not found:
+        console.line("verify", f"{count(len(store.pairs), 'tile')} read, every checksum right")
+    if not store.centring_done:
+        store.require_complete()
+    return found

@@ -10,10 +10,8 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import fcntl
 import json
 import math
-import os
 import platform
 import sys
 import time
@@ -25,7 +23,7 @@ from typing import Any
 from dmkl.config import Config
 from dmkl.errors import OutputError
 from dmkl.events import Event, Progress
-from dmkl.files import make_folder, read_json, write_json, writing
+from dmkl.files import append_line, locked, make_folder, read_json, write_json
 from dmkl.memory import cores, cpu
 
 PACKAGES = (
@@ -64,24 +62,14 @@ class RunDirectory:
         first one's for left over."""
         made = [folder for folder in (self.path, *self.path.parents) if not folder.exists()]
         make_folder(self.path)
-        with writing(self._lock):
-            file = self._lock.open("a")
-        with file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                if not os.fstat(file.fileno()).st_nlink:  # somebody has just finished, and somebody else may begin
-                    raise BlockingIOError
-            except BlockingIOError:
-                raise OutputError(
-                    f"another process works on {self.path}", "wait for it, or choose another -o"
-                ) from None
-            try:
+        taken = OutputError(f"another process works on {self.path}", "wait for it, or choose another -o")
+        try:
+            with locked(self._lock, taken):
                 yield
-            finally:
-                self._lock.unlink()
-                for folder in made:  # refused before anything was there
-                    if not any(folder.iterdir()):
-                        folder.rmdir()
+        finally:
+            for folder in made:
+                with contextlib.suppress(OSError):  # refused before anything was there, or it isn't empty
+                    folder.rmdir()
 
     def claim(self, config: Config) -> bool:
         """Take the folder; True when an unfinished run of the same configuration goes on."""
@@ -132,8 +120,7 @@ class RunDirectory:
             return
         facts = dataclasses.asdict(event)
         line = {"time": round(time.time(), 3), "event": type(event).__name__, **facts}
-        with writing(self.events), self.events.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(finite(line)) + "\n")
+        append_line(self.events, json.dumps(finite(line)))
 
     def finish(self, scores: dict[str, Any]) -> None:
         """Mark the run as finished; its checkpoint is no longer needed."""

@@ -105,6 +105,8 @@ def train(
             scores |= _baselines(stack, store, test, fit, config, runtime)
         summary["score"] = scores
         say("score", scores)
+    for text in stack.news():
+        observed(Note(text))
     write_report(run.report, model, fit, summary)
     if not fit.out_of_time:  # else the same command, with more time, goes on
         run.finish(summary)

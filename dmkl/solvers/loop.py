@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from dmkl.errors import SolverError
-from dmkl.events import RoundDone
+from dmkl.events import Note, RoundDone
 from dmkl.solvers.problem import Problem, Solver
 from dmkl.solvers.state import State, load_state, save_state
 
@@ -59,6 +59,8 @@ def run(
             return outcome
         before = outcome.state
         outcome.state = _stepped(problem, solver, before)
+        for text in problem.stack.news():
+            problem.observer(Note(text))
         if checkpoint:
             save_state(checkpoint.path, outcome.state, checkpoint.identity)
         event = _summary(problem, outcome.state, time.perf_counter() - started)

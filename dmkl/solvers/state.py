@@ -68,9 +68,8 @@ def save_state(path: Path, state: State, identity: str) -> None:
     buffer = io.BytesIO()
     np.savez(buffer, allow_pickle=False, identity=np.array(identity), **arrays)
     data = buffer.getvalue()
-    if path.exists():
-        path.replace(path.with_name(path.name + ".previous"))
-    write_atomically(path, hashlib.blake2b(data, digest_size=DIGEST).digest() + data)
+    checked = hashlib.blake2b(data, digest_size=DIGEST).digest() + data
+    write_atomically(path, checked, keep=path.with_name(path.name + ".previous"))
 
 
 def load_state(path: Path, identity: str) -> State | None:

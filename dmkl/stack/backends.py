@@ -11,7 +11,7 @@ from dmkl.runtime import Local, Runtime
 from dmkl.stack.computed import ComputedShard
 from dmkl.stack.shards import StoreShard, hold
 from dmkl.stack.stack import KernelStack
-from dmkl.store import KernelStore
+from dmkl.store import KernelStore, Mended
 
 HOLD_SHARE = 0.4  # of the memory left; the rest is for the solver
 WORKER_SHARE = 0.5  # of the workers' memory that held shards may take
@@ -44,6 +44,7 @@ def open_stack(
         backend = "cluster" if runtime.remote else "memory" if fits else "computed" if store.computed else "disk"
     if backend == "disk" and store.computed:
         raise ConfigError(f"{store.path} has no tiles to read from disk", "use the backend 'computed' or 'auto'")
+    mended = Mended(store.path)
     kind = ComputedShard if store.computed or backend == "computed" else StoreShard
     shards: list[Any] = [kind(str(store.path), store.id, store.grid, i, store.s) for i in range(store.grid.blocks)]
     if backend == "memory":
@@ -68,6 +69,7 @@ def open_stack(
         backend=backend,
         identity=store.id,
         source=path,
+        mended=mended,
     )
 
 

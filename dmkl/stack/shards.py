@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from numpy.typing import NDArray
 
-from dmkl.store import opened
+from dmkl.store import opened, sound_tile
 from dmkl.tiling import Grid
 
 Tile = NDArray[Any]
@@ -58,7 +58,10 @@ class ArrayShard:
 
 @dataclass(frozen=True)
 class StoreShard:
-    """Tiles of a store, read one at a time; small enough to be sent anywhere the store can be seen."""
+    """Tiles of a store, read one at a time; small enough to be sent anywhere the store can be seen.
+
+    A tile that turns out damaged is computed again.
+    """
 
     path: str
     identity: str
@@ -67,7 +70,7 @@ class StoreShard:
     s: int
 
     def tile(self, a: int, j: int) -> Tile:
-        return opened(self.path, self.identity).read_tile(a, self.i, j)
+        return sound_tile(opened(self.path, self.identity), a, self.i, j)
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,7 @@ from dmkl.stack.checks import checked_array, checked_groups, refuse_indefinite, 
 from dmkl.stack.cutting import Cutting
 from dmkl.stack.expanding import Expanding
 from dmkl.stack.shards import ArrayShard, HeldShard, choose
+from dmkl.store import Mended
 from dmkl.tiling import Grid
 
 Float64 = NDArray[np.float64]
@@ -64,6 +65,7 @@ class KernelStack(Cutting, Expanding):
         backend: str = "memory",
         identity: str = "",
         source: Path | None = None,
+        mended: Mended | None = None,
     ) -> None:
         self._shards = list(shards)
         self._near = near  # on a cluster: the shards that one task may take all of,
@@ -82,6 +84,7 @@ class KernelStack(Cutting, Expanding):
         self._scratch = Scratch()
         self.passes = 0
         self.observer: Observer = ignore  # told of every shard that a pass has been over
+        self._mended = mended
         self._definite = False  # until somebody asked
         self._row_norms: Float64 | None = None
 
@@ -128,6 +131,10 @@ class KernelStack(Cutting, Expanding):
     def in_one_array(self) -> bool:
         """Whether a block of all samples and kernels costs nothing."""
         return self._whole_array(self.dtype) is not None
+
+    def news(self) -> list[str]:
+        """What a person would want to know of the tiles, once each."""
+        return self._mended.news() if self._mended else []
 
     @property
     def s(self) -> int:

@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from dmkl.data import Dataset
+from dmkl.errors import OutputError
 from dmkl.events import Observer, Progress, ignore
+from dmkl.files import locked, make_folder
 from dmkl.kernels import Bank
 from dmkl.kernels.centring import Sums, row_means, tile_sums
 from dmkl.runtime import Runtime
@@ -26,16 +28,26 @@ def build_store(
     computed: bool = False,
     observer: Observer = ignore,
 ) -> KernelStore:
-    """Create the store, or go on with the one at `path`, until no tile is missing; a computed one has none."""
+    """Create the store, or go on with the one at `path`, until no tile is missing; a computed one has none.
+
+    One process at a time: others are refused while it works, and take what is finished as it is.
+    """
     if path.exists():
         store = KernelStore(path)
         store.check_same(bank, train, computed)
-        store.remove_partial_files()
-    else:
-        grid = Grid.cut(train.n, largest_tile, full=not bank.symmetric)
-        store = KernelStore.create(path, bank, train, grid, config or {}, computed=computed)
-    _fit_centres(store, runtime, observer)
-    if not computed:
+        if store.complete:
+            return store
+    make_folder(path.parent)
+    taken = OutputError(f"another process builds {path}", "wait for it, then run the same command again")
+    with locked(path.with_name(f".{path.name}.lock"), taken):
+        if path.exists():
+            store = KernelStore(path)
+            store.check_same(bank, train, computed)
+            store.remove_partial_files()
+        else:
+            grid = Grid.cut(train.n, largest_tile, full=not bank.symmetric)
+            store = KernelStore.create(path, bank, train, grid, config or {}, computed=computed)
+        _fit_centres(store, runtime, observer)
         _fill_tiles(store, runtime, observer)
     return store
 

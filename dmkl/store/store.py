@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 
 from dmkl.data import Dataset
 from dmkl.errors import ConfigError, ResourceError, StoreError, one_line
-from dmkl.files import make_folder, writing
+from dmkl.files import writing
 from dmkl.kernels import Bank
 from dmkl.store.arrays import create_tiled, put_array, write_tile_file
 from dmkl.store.reading import array_of, get, open_group, read_header
@@ -40,6 +40,15 @@ from dmkl.version import __version__
 SCHEMA = 1
 KIND = "kernel store"
 FREE_MARGIN = 1.02  # file system overhead on top of the tiles' bytes
+
+
+class UnusableTile(StoreError):
+    """A tile that cannot be read: 'damaged' or 'missing'."""
+
+    def __init__(self, message: str, hint: str, what: str) -> None:
+        super().__init__(message, hint)
+        self.args = message, hint, what  # so that it can be sent
+        self.what = what
 
 
 class KernelStore:
@@ -93,35 +102,38 @@ class KernelStore:
         """Write everything but the tiles under another name, then rename: a store that exists is complete in this."""
         if not computed:
             check_space(path, projected_bytes(grid, len(bank)))
-        make_folder(path.parent)
         temporary = path.with_name(f".{path.name}.creating")
         with writing(path):
             shutil.rmtree(temporary, ignore_errors=True)
             import zarr
 
-            group = zarr.create_group(temporary)
-            n, s = grid.n, len(bank)
-            if not computed:
-                create_tiled(group, "gram", s, n, grid.tile)
-            if bank.centred:
-                put_array(group, "row_means", np.full((s, n), np.nan))
-            write_dataset(group, train, grid.tile)
-            header: dict[str, Any] = {
-                "kind": KIND,
-                "schema": SCHEMA,
-                "version": __version__,
-                "id": uuid.uuid4().hex,
-                "n": n,
-                "tile": grid.tile,
-                "full": grid.full,
-                "data": train.fingerprint(),
-                "kernels": bank.recipes(),
-                "dataset": describe_dataset(train),
-                "config": config,
-                "computed": computed,
-            }
-            group.attrs["dmkl"] = header
-            temporary.rename(path)
+            try:
+                group = zarr.create_group(temporary)
+                n, s = grid.n, len(bank)
+                if not computed:
+                    create_tiled(group, "gram", s, n, grid.tile)
+                if bank.centred:
+                    put_array(group, "row_means", np.full((s, n), np.nan))
+                write_dataset(group, train, grid.tile)
+                header: dict[str, Any] = {
+                    "kind": KIND,
+                    "schema": SCHEMA,
+                    "version": __version__,
+                    "id": uuid.uuid4().hex,
+                    "n": n,
+                    "tile": grid.tile,
+                    "full": grid.full,
+                    "data": train.fingerprint(),
+                    "kernels": bank.recipes(),
+                    "dataset": describe_dataset(train),
+                    "config": config,
+                    "computed": computed,
+                }
+                group.attrs["dmkl"] = header
+                temporary.rename(path)
+            except BaseException:
+                shutil.rmtree(temporary, ignore_errors=True)
+                raise
         return cls(path)
 
     @property
@@ -177,6 +189,11 @@ class KernelStore:
         names = _names(self.tile_path(i, i).parent)
         return {int(name) for name in names if name.isdecimal() and int(name) in self.grid.kept(i)}
 
+    @property
+    def complete(self) -> bool:
+        """Whether nothing is left to build."""
+        return not self.missing() and self.centring_done
+
     def require_complete(self) -> None:
         there, total = self.tiles
         if there < total:
@@ -216,10 +233,11 @@ class KernelStore:
             raise self._unusable(a, i, j, "missing", "run dmkl kernels again")
         return tile
 
-    def _unusable(self, a: int, i: int, j: int, what: str, hint: str) -> StoreError:
-        return StoreError(
+    def _unusable(self, a: int, i: int, j: int, what: str, hint: str) -> UnusableTile:
+        return UnusableTile(
             f"tile ({i}, {j}) of kernel {a} '{self.bank.kernels[a].name}' is {what}: {self.tile_path(i, j)}",
             f"{hint}: it builds only what is missing",
+            what,
         )
 
     def write_tile(self, i: int, j: int, kernels: Iterable[tuple[int, NDArray[np.float32]]]) -> None:

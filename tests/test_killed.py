@@ -1,0 +1,92 @@
+"""Workers of this machine killed in the middle of every kind of work; the model is the undisturbed one."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import assert_same_model
+from test_crash import write_data
+
+from dmkl.config import read_config
+from dmkl.experiment import train
+from dmkl.memory import Budget
+from dmkl.runtime import Local, Runtime, open_runtime
+from dmkl.units import parse_bytes
+
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.filterwarnings("ignore"),
+]  # distributed complains of what is done to it here
+
+WORK = {
+    "building the store": "fill_tile",
+    "a pass": "apply_shard",
+    "gathering": "gather_shard",
+    "a subproblem": "solve",
+}
+
+
+def trained(folder: Path, out: str, runtime: Runtime) -> None:
+    config = read_config(folder / "config.toml", {"run.kernels": "store", "run.tile": "200"})
+    budget = Budget(parse_bytes(config.run.memory))
+    train(config, folder / out, runtime, budget, observer=lambda event: None, say=lambda stage, facts: None)
+
+
+@pytest.fixture(scope="module")
+def calm(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("killed")
+    write_data(folder, 60)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        trained(folder, "calm", Local(1))
+    return folder
+
+
+class Killer(threading.Thread):
+    """Kills the first worker that it catches with a kind of task in hand: stopped first, so that it can't finish."""
+
+    def __init__(self, runtime: Any, kind: str) -> None:
+        super().__init__(daemon=True)
+        self._scheduler = runtime._link._cluster.scheduler
+        self._pids = runtime.client.run(os.getpid)
+        self._kind = f"dmkl-{kind}"
+        self.killed: str | None = None
+        self.over = False
+
+    def run(self) -> None:
+        while self.killed is None and not self.over:
+            for address, pid in self._pids.items():
+                if not self._at_work(address):
+                    continue
+                os.kill(pid, signal.SIGSTOP)
+                time.sleep(0.2)  # what it has already sent arrives
+                self.killed = self._at_work(address)
+                os.kill(pid, signal.SIGKILL if self.killed else signal.SIGCONT)
+                if self.killed:
+                    return
+            time.sleep(0.001)
+
+    def _at_work(self, address: str) -> str | None:
+        try:
+            return next((t.key for t in self._scheduler.workers[address].processing if self._kind in t.key), None)
+        except RuntimeError:  # the scheduler changed it meanwhile
+            return None
+
+
+@pytest.mark.parametrize("kind", WORK.values(), ids=WORK)
+def test_a_worker_killed_at_work_changes_nothing(calm: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(calm)
+    with open_runtime("local:2") as runtime:
+        killer = Killer(runtime, kind)
+        killer.start()
+        trained(calm, kind, runtime)
+        killer.over = True
+        killer.join()
+        assert killer.killed, f"no worker was met at {kind}"
+    assert_same_model(calm / "calm", calm / kind)
