@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from dmkl.memory import Budget
 from dmkl.model import make_model
 from dmkl.runtime import Local
 from dmkl.solvers import working_sets
+from dmkl.solvers.obscure import asking as obscure_asking
 from dmkl.solvers.obscure import block as obscure_block
 from dmkl.solvers.obscure import learn as obscure_learn
 from dmkl.solvers.obscure import stages as obscure_stages
@@ -266,6 +268,55 @@ def test_any_batch_gives_what_one_sample_at_a_time_would(store: KernelStore, mon
         fits.append(dmkl.solve(stack, store.labels, dmkl.Obscure(p=1.5, C=1.0), method="stochastic", max_rounds=3))
     for fit in fits[1:]:
         assert np.allclose(fit.coef, fits[0].coef, rtol=1e-7, atol=1e-12)
+
+
+@pytest.mark.parametrize("method", ["online", "stochastic"])
+def test_asking_ahead_changes_no_bits_with_workers_and_no_sums_at_all(
+    store: KernelStore, two_workers: Any, method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rowsource, "BATCH", 25)
+    monkeypatch.setattr(obscure_asking, "SMALL", 0)
+    formulation, options = dmkl.Obscure(p=1.3, C=10.0, ahead=True), {"method": method, "tol": 1e-9, "max_rounds": 3}
+
+    def coefficients(**how: Any) -> np.ndarray:
+        return np.asarray(dmkl.solve(open_stack(store.path, **how), store.labels, formulation, **options).coef_matrix)
+
+    for backend in ("disk", "computed"):
+        alone = coefficients(backend=backend, workers=1)  # with one thread nothing is ahead of anything
+        assert np.array_equal(coefficients(backend=backend, workers=2), alone)
+        if backend == "disk":
+            assert np.array_equal(coefficients(runtime=two_workers), alone)
+        with monkeypatch.context() as patch:
+            patch.setattr(obscure_asking, "LARGEST", 0)  # every batch is asked for when the one before is done
+            np.testing.assert_allclose(coefficients(backend=backend, workers=2), alone, rtol=1e-5, atol=1e-7)
+
+
+def test_the_next_batch_is_asked_for_while_one_is_learnt_from(
+    store: KernelStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rowsource, "BATCH", 50)
+    answers, learnt, overtaken = [0], [0], []
+    changed = threading.Condition()
+    ask, walk = obscure_learn.answer, obscure_learn.walk
+
+    def asking(*arguments: Any) -> Any:
+        found = ask(*arguments)
+        with changed:
+            answers[0] += 1
+            changed.notify_all()
+        return found
+
+    def walking(*arguments: Any) -> None:
+        learnt[0] += 1
+        with changed:  # no step before the next batch's answer is there
+            overtaken.append(changed.wait_for(lambda: answers[0] >= min(learnt[0] + 1, 3), timeout=5))
+        walk(*arguments)
+
+    monkeypatch.setattr(obscure_learn, "answer", asking)
+    monkeypatch.setattr(obscure_learn, "walk", walking)
+    stack = open_stack(store.path, backend="computed", workers=2)
+    dmkl.solve(stack, store.labels, dmkl.Obscure(p=1.5, C=1.0, ahead=True), method="online", max_rounds=1)
+    assert overtaken == [True, True, True]
 
 
 # --- rounds, runs, backends

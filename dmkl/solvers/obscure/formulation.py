@@ -51,6 +51,7 @@ class Obscure(Formulation):
     online: int = field(default=1, metadata=MINOR)  # epochs of stage 1
     epochs: int = field(default=1, metadata=MINOR)  # and of stage 2, where stage 3 follows
     eta: float = field(default=0.0, metadata=MINOR)  # the online step; 0 goes by the kernels' diagonals
+    ahead: bool = field(default=False, metadata=MINOR)  # ask for the next batch's rows while learning from this one's
 
     def __post_init__(self) -> None:
         if not 1 < self.p <= 2:
@@ -90,4 +91,4 @@ class Obscure(Formulation):
             online=self.online if plan.online < 0 else plan.online,
             epochs=self.epochs if plan.epochs < 0 else plan.epochs,
         )
-        return Stages(problem, plan, self.p, lam, multiclass, self.eta)
+        return Stages(problem, plan, self.p, lam, multiclass, self.eta, ahead=self.ahead)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from dmkl.events import Progress
+from dmkl.solvers.obscure.asking import NOBODY, Answer, answer, asking, fits
 from dmkl.solvers.obscure.loss import RowLoss
 from dmkl.solvers.obscure.norm import PNorm
 from dmkl.solvers.obscure.walk import COUNT, NUMBERS, PULL, SCALE, TIME, WEIGHT, walk
@@ -22,7 +23,6 @@ from dmkl.stack.rowsource import RowSource, Samples
 
 ONLINE, PROXIMAL, EXACT = range(3)
 STAGES = ("online", "stochastic", "exact")
-SMALL = 1 << 20  # kernel values of a batch that threads are not worth starting for
 PART = 8192  # samples in one step at most: what is lost when a run is killed
 PARTS = ("data", "indices", "indptr")
 
@@ -97,63 +97,56 @@ class Learner:
         return np.asarray(self.numbers[SCALE] * self.coef)
 
 
-def learn(problem: Problem, source: RowSource, loss: RowLoss, norm: PNorm, lam: float, learner: Learner) -> None:
+def learn(
+    problem: Problem, source: RowSource, loss: RowLoss, norm: PNorm, lam: float, learner: Learner, *, ahead: bool
+) -> None:
     """Go on in this epoch for a part of it. At its end `batch` is back at 0."""
     started = time.perf_counter()
     rng = np.random.default_rng([problem.seed, learner.stage, learner.epoch])
     batches = source.batches(problem.n, rng)
-    seen, first = 0, learner.batch
-    total = sum(map(len, batches[:first]))
-    for samples in batches[first:]:
-        _meet(problem, source, loss, norm, lam, learner, samples)
-        learner.batch += 1
-        seen += len(samples)
-        problem.observer(Progress(STAGES[learner.stage], total + seen, problem.n))
-        if seen >= PART:
-            break
+    first = learner.batch
+    before = sum(map(len, batches[:first]))
+    part = _part(batches[first:])
+    seen = 0
+    with asking(problem.stack.runtime) as later:
+
+        def ask(samples: Samples, before: Samples) -> Callable[[], Answer]:
+            return later(answer, problem.stack, source, learner.coef, samples, before)
+
+        asked = ask(part[0], NOBODY)
+        for samples, following in itertools.zip_longest(part, part[1:]):
+            told = asked()
+            early = ahead and following is not None and fits(problem.stack, following, samples)
+            if early:
+                asked = ask(following, samples)
+            _meet(loss, norm, lam, learner, told)
+            if following is not None and not early:
+                asked = ask(following, NOBODY)
+            learner.batch += 1
+            seen += len(samples)
+            problem.observer(Progress(STAGES[learner.stage], before + seen, problem.n))
     if learner.batch == len(batches):
         learner.batch, learner.epoch = 0, learner.epoch + 1
         problem.stack.passes += 1
     learner.seen[learner.stage] += seen, time.perf_counter() - started
 
 
-def _meet(
-    problem: Problem, source: RowSource, loss: RowLoss, norm: PNorm, lam: float, learner: Learner, samples: Samples
-) -> None:
-    """One batch: its scores under the coefficients so far by all workers, then its samples one by one."""
-    support = np.flatnonzero(learner.coef.any(axis=1))
-    pieces, chunks = source.pieces(samples), source.chunks(support) if len(support) else []
+def _part(batches: list[Samples]) -> list[Samples]:
+    """The batches of one step: as few as make a PART."""
+    ends = np.cumsum([len(samples) for samples in batches])
+    return batches[: int(np.searchsorted(ends, PART)) + 1]
 
-    def tasks() -> Iterator[tuple[Any, ...]]:
-        for rows in pieces:
-            yield source, rows, samples, None
-            yield from ((source, rows, columns, learner.coef[columns]) for columns in chunks)
 
-    small = len(samples) * (len(support) + len(samples)) * problem.stack.s <= SMALL
-    answers = iter(itertools.starmap(_task, tasks()) if small else problem.stack.runtime.map(_task, tasks()))
-    K = np.empty((problem.stack.s, len(samples), len(samples)), problem.stack.dtype)
-    G = np.zeros((problem.stack.s, len(samples), loss.Y.shape[1]))
-    start = 0
-    for rows in pieces:
-        here = slice(start, start + len(rows))
-        K[:, here] = next(answers)
-        for _ in chunks:
-            G[:, here] += next(answers)
-        start += len(rows)
-    for _ in answers:  # lets the runtime finish
-        pass
+def _meet(loss: RowLoss, norm: PNorm, lam: float, learner: Learner, told: Answer) -> None:
+    """The samples of one batch, one by one."""
+    samples = told.samples
     coef, ledger = learner.coef[samples], learner.ledger[samples]
     signs, labels = loss.Y[samples], loss.labels[samples]
     eta = learner.eta if learner.stage == ONLINE else 0.0
     constants = norm.q, lam, learner.radius, eta
-    walk(K, G, signs, labels, coef, ledger, learner.forms, learner.numbers, *constants)
+    G = told.scores(learner.coef)
+    walk(told.K, G, signs, labels, coef, ledger, learner.forms, learner.numbers, *constants)
     learner.coef[samples], learner.ledger[samples] = coef, ledger
-
-
-def _task(source: RowSource, rows: Samples, columns: Samples, coef: Float64 | None) -> NDArray[Any]:
-    """Kernel values, or the scores that coefficients of some columns give."""
-    values = source.cross(rows, columns)
-    return values if coef is None else np.matmul(values, coef.astype(values.dtype))
 
 
 def _sparse(name: str, values: Float64) -> dict[str, NDArray[Any]]:

@@ -56,8 +56,10 @@ class Plan:
 class Stages:
     """One step is a part of an epoch, or one working set solved and certified."""
 
-    def __init__(self, problem: Problem, plan: Plan, p: float, lam: float, multiclass: bool, eta: float) -> None:
-        self._plan, self._lam, self._eta = plan, lam, eta
+    def __init__(
+        self, problem: Problem, plan: Plan, p: float, lam: float, multiclass: bool, eta: float, *, ahead: bool
+    ) -> None:
+        self._plan, self._lam, self._eta, self._ahead = plan, lam, eta, ahead
         self._norm, self._loss = PNorm(p), RowLoss.of(problem.Y, multiclass, 1.0 / (lam * problem.n))
         self._source = row_source(problem.stack)
         self._block: tuple[Samples, Block] | None = None  # asked for again after a restart
@@ -87,7 +89,7 @@ class Stages:
 
     def _learn(self, problem: Problem, state: State) -> State:
         learner = Learner.of(state.own, state.working.shape)
-        learn(problem, self._source, self._loss, self._norm, self._lam, learner)
+        learn(problem, self._source, self._loss, self._norm, self._lam, learner, ahead=self._ahead)
         if learner.batch == 0:
             return self._after_epoch(problem, state, learner)
         return replace(state, own=learner.arrays())
