@@ -43,7 +43,7 @@ def _origin(dotted: str, value: Any, origins: Mapping[str, str]) -> str:
 
 
 def toml_key(key: str) -> str:
-    return key if BARE.fullmatch(key) else json.dumps(key, ensure_ascii=False)
+    return key if BARE.fullmatch(key) else _text(key)
 
 
 def toml_value(value: Any) -> str:
@@ -51,9 +51,14 @@ def toml_value(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):
-        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+        return _text(value)
     if isinstance(value, list | tuple):
         return "[" + ", ".join(map(toml_value, value)) + "]"
     if isinstance(value, Mapping):
         return "{" + ", ".join(f"{toml_key(str(key))} = {toml_value(item)}" for key, item in value.items()) + "}"
     return repr(value)
+
+
+def _text(value: str) -> str:
+    """JSON's text is TOML's but for one character."""
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
