@@ -28,7 +28,7 @@ WORK = {
     "building the store": "fill_tile",
     "a pass": "apply_shard",
     "gathering": "gather_shard",
-    "a subproblem": "solve",
+    "blocks and their subproblems": "answer_chunk",
 }
 
 
