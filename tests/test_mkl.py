@@ -276,3 +276,15 @@ def test_exponents_and_constants_out_of_range_are_refused() -> None:
     ]:
         with pytest.raises(ConfigError, match=message):
             wrong()
+
+
+def test_a_tolerance_beyond_rounding_is_no_error() -> None:
+    """Points reach their bounds then: what was found is judged as it is."""
+    rng = np.random.default_rng(24)
+    X = rng.normal(size=(60, 3))
+    y = np.where(X[:, 0] + 0.5 * rng.normal(size=60) > 0, 1, -1)
+    squares = ((X[:, None] - X[None]) ** 2).sum(axis=2)
+    centre = np.eye(60) - 1 / 60
+    K = np.array([centre @ np.exp(-squares / (2 * width**2)) @ centre for width in (0.5, 2.0)], dtype=np.float32)
+    fit = dmkl.solve(KernelStack.from_array(K), y, dmkl.VSKL(q=2, C=1.0), tol=1e-12)
+    assert fit.gap < 1e-6

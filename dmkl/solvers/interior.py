@@ -94,8 +94,9 @@ def solve_interior(K: NDArray[Any], y: Float64, C: Float64 | float, norm: MixedN
             best = replace(best, weights=machine.weights, beta=point.beta, primal=primal)
             break
         try:
-            point, length = machine.step(point, FLOOR * tol * abs(best.dual))
-        except np.linalg.LinAlgError:  # no digits left: what was found so far is judged by its bounds
+            with np.errstate(divide="raise", invalid="raise"):
+                point, length = machine.step(point, FLOOR * tol * abs(best.dual))
+        except (np.linalg.LinAlgError, FloatingPointError):  # no digits left: what was found so far is what there is
             break
         idle = idle + 1 if length < STALLED else 0
     return best
