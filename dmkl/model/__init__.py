@@ -1,7 +1,23 @@
 """Models: made from a fit, saved, loaded, scored."""
 
+from dmkl.model.calibration import calibrate, load_calibration
 from dmkl.model.files import load_model, save_model
 from dmkl.model.metrics import per_class, score
 from dmkl.model.model import Model, make_model, support_per_class
+from dmkl.model.predictions import Predictions, load_predictions, predictions, save_predictions
 
-__all__ = ["Model", "load_model", "make_model", "per_class", "save_model", "score", "support_per_class"]
+__all__ = [
+    "Model",
+    "Predictions",
+    "calibrate",
+    "load_calibration",
+    "load_model",
+    "load_predictions",
+    "make_model",
+    "per_class",
+    "predictions",
+    "save_model",
+    "save_predictions",
+    "score",
+    "support_per_class",
+]

@@ -28,6 +28,7 @@ from dmkl.tiling import Grid
 
 Float64 = NDArray[np.float64]
 BATCH_BYTES = 64e6  # kernel values of one batch of new samples
+LARGEST_BATCH = 4096
 NEGLIGIBLE = 1e-9  # a sum of coefficients this small against their sizes is rounding
 
 
@@ -63,10 +64,13 @@ class Model:
     def decision(self, data: Dataset, runtime: Runtime) -> Float64:
         """Scores (n, m) of new samples, in batches of bounded size."""
         self.check_views(data)
-        step = max(1, min(4096, int(BATCH_BYTES / (8 * max(1, len(self.samples))))))
-        spans = [slice(start, start + step) for start in range(0, data.n, step)]
-        tasks = ((self, data.take(np.arange(data.n)[span])) for span in spans)
+        tasks = ((self, data.take(np.arange(data.n)[span])) for span in self.spans(data.n))
         return np.concatenate(list(runtime.map(scores_of, tasks)))
+
+    def spans(self, n: int) -> list[slice]:
+        """n new samples in batches whose kernel values against all support samples fit."""
+        step = max(1, min(LARGEST_BATCH, int(BATCH_BYTES / (8 * max(1, len(self.samples))))))
+        return [slice(start, start + step) for start in range(0, n, step)]
 
     def predict(self, scores: Float64) -> Labels:
         """Labels from scores: the score itself, the sign for one column, the best class, or every positive label."""
@@ -131,13 +135,18 @@ class TurnedPair(CrossPair):
 def scores_of(model: Model, data: Dataset) -> Float64:
     """Scores of one batch."""
     scores = np.tile(model.intercept, (data.n, 1))
+    for a, values in kernel_values(model, data):
+        scores += values @ model.of_kernel(a)
+    return scores
+
+
+def kernel_values(model: Model, data: Dataset) -> Iterator[tuple[int, NDArray[Any]]]:
+    """The values of each kernel with weight, new samples against support samples."""
     active = [int(a) for a in np.flatnonzero(np.abs(model.weights).max(axis=0))]
     skew = [a for a in active if not model.bank.kernels[a].function.symmetric]
-    for a, values in model.bank.values(CrossPair(model, data), [a for a in active if a not in skew]):
-        scores += values @ model.of_kernel(a)
+    yield from model.bank.values(CrossPair(model, data), [a for a in active if a not in skew])
     for a, values in model.bank.values(TurnedPair(model, data), skew):
-        scores += values.T @ model.of_kernel(a)
-    return scores
+        yield a, values.T
 
 
 class TrainingViews(Protocol):

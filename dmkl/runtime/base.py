@@ -9,6 +9,8 @@ from typing import Any, Protocol
 
 import threadpoolctl
 
+from dmkl.runtime.timeline import Timeline
+
 
 class Runtime(Protocol):
     """Runs tasks with one BLAS thread each and hands their results back in order."""
@@ -26,6 +28,9 @@ class Runtime(Protocol):
 
     def hold(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """A value that many tasks will take as an argument, computed once, near the tasks."""
+
+    def timeline(self) -> Timeline:
+        """Who worked when, since this runtime was opened."""
 
 
 class _BlasPin:
