@@ -15,9 +15,10 @@ from dmkl.data import Dataset
 from dmkl.errors import ConfigError
 from dmkl.events import Event, Note, RoundDone
 from dmkl.experiment.prepare import build, held_out, on_the_fly, prepare
+from dmkl.experiment.reporting import read_run, score_facts
 from dmkl.experiment.rundir import RunDirectory
 from dmkl.memory import Budget, peak_resident
-from dmkl.model import Model, calibrate, make_model, per_class, predictions, save_model, save_predictions, score
+from dmkl.model import Model, calibrate, make_model, predictions, save_model, save_predictions, score
 from dmkl.oracles import ORACLES
 from dmkl.report import write_report
 from dmkl.runtime import Runtime
@@ -99,7 +100,7 @@ def train(
         summary["score"] = scores
         say("score", scores)
     run.keep_timeline(runtime)
-    write_report(run.report, model, fit, summary)
+    write_report(run.report, replace(read_run(run), summary=summary, finished=not fit.out_of_time))
     if not fit.out_of_time:  # else the same command, with more time, goes on
         run.finish(summary)
     say("report", {"path": str(run.report)})
@@ -170,15 +171,11 @@ def _score(model: Model, test: Dataset, runtime: Runtime, run: RunDirectory) -> 
     started = time.perf_counter()
     assert test.labels is not None
     scores = model.decision(test, runtime)
-    save_predictions(run.predictions, predictions(model, test, scores, runtime))
+    kept = predictions(model, test, scores, runtime)
+    save_predictions(run.predictions, kept)
     if model.task != "regression":
         calibrate(scores, test.labels).save(run.calibration)
-    return {
-        "n": test.n,
-        "metrics": score(model, scores, test.labels),
-        "per_class": per_class(model, scores, test.labels),
-        "seconds": time.perf_counter() - started,
-    }
+    return {**score_facts(model, kept), "seconds": time.perf_counter() - started}
 
 
 def _baselines(
