@@ -162,7 +162,7 @@ def test_the_certificate_has_the_numbers() -> None:
     gap, objective, dual = (run.model.about[name] for name in ("gap", "objective", "dual"))
     worst = int(np.argmax(gap))
     words = spoken(page(run))
-    assert f"for any class, can have an objective more than {100 * gap[worst]:.2g} % below ours." in words
+    assert f"for any class, can have an objective more than {100 * gap[worst]:#.2g} % below ours." in words
     ours, bound = re.search(r"there our objective is ([\d.]+), .*? with the value ([\d.]+)\. ", words).groups()  # type: ignore[union-attr]
     assert (float(ours), float(bound)) == pytest.approx((objective[worst], dual[worst]), rel=1e-3)
     assert float(bound) < float(ours)

@@ -69,7 +69,7 @@ def _reason(model: Model, worst: int, primal: float, dual: float, shared: bool) 
 
 def _apart(primal: float, dual: float) -> tuple[Figures, Figures]:
     """Two numbers with as many digits as it takes to see that they differ."""
-    shown = [(f"{primal:.{digits}g}", f"{dual:.{digits}g}") for digits in range(5, 16)]
+    shown = [(f"{primal:#.{digits}g}", f"{dual:#.{digits}g}") for digits in range(5, 16)]
     one, other = next((pair for pair in shown if pair[0] != pair[1]), shown[0])
     return Figures(one), Figures(other if np.isfinite(dual) else "-")
 

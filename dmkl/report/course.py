@@ -10,6 +10,7 @@ from dmkl.report.charts import Series, around, line_chart
 from dmkl.report.contents import Contents
 from dmkl.report.images import SERIES, picture
 from dmkl.report.markup import BARS, Raw, bar, details, legend, number, paragraph, percent, section, table
+from dmkl.runtime.timeline import OTHERS
 
 NAMED = len(BARS) - 1  # functions with a colour of their own
 ROWS = 32  # workers with a row
@@ -67,7 +68,7 @@ def time(contents: Contents) -> Raw:
     if stages:
         longest = max(seconds for _, seconds in stages) or 1.0
         rows = [(words, seconds, bar(seconds / longest)) for words, seconds in stages]
-        parts.append(table("Time", ["stage", "seconds", ""], rows))
+        parts.append(table("How long each stage took", ["stage", "seconds", ""], rows))
     if "train" in summary:
         facts = summary["train"]
         words = [
@@ -120,7 +121,6 @@ def _stripe(name: str, shares: Any) -> Raw:
 
 
 def _natural(name: str) -> tuple[Any, ...]:
-    """Thread 10 after thread 9."""
-    return tuple(
-        int(part) if part.isdecimal() else 0 for part in name.replace(":", " ").replace(".", " ").split()
-    ), name
+    """Thread 10 after thread 9, and the others last."""
+    words = name.replace(":", " ").replace(".", " ").split()
+    return name == OTHERS, [int(word) if word.isdecimal() else 0 for word in words], name

@@ -34,7 +34,9 @@ def number(value: Any) -> str:
 
 def percent(share: float) -> Figures:
     """'12.3 %': two digits at least."""
-    return Figures(f"{100 * share:.2g} %" if abs(share) < 0.0995 else f"{100 * share:.1f} %")
+    if not share:
+        return Figures("0 %")
+    return Figures(f"{100 * share:#.2g} %" if abs(share) < 0.0995 else f"{100 * share:.1f} %")
 
 
 def section(identity: str, title: str, *parts: str) -> Raw:

@@ -29,7 +29,8 @@ th,td{text-align:left;padding:.3rem .9rem .3rem 0;border-bottom:1px solid var(--
 th{font-weight:400}
 tbody th{max-width:22rem;overflow-wrap:anywhere;min-width:5rem}
 thead th{color:var(--soft);font-size:.8rem;vertical-align:bottom}
-td.number,th.number{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}
+td.number,th.number{text-align:right;font-variant-numeric:tabular-nums}
+td.number{white-space:nowrap}
 .bar{display:inline-block;position:relative;width:8rem;height:.7em;vertical-align:baseline}
 .bar i{display:block;height:100%;border-radius:1px;min-width:1px}
 .two{width:7rem;border-left:0;background:linear-gradient(var(--line),var(--line)) center/1px 100% no-repeat}

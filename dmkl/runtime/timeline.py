@@ -13,7 +13,7 @@ from typing import Any
 FINEST = 2.0**-6  # seconds of a bin at first
 BINS = 480  # between the first and the last busy one
 WORKERS = 64  # told apart; what more there are is summed
-OTHERS = "all others"
+OTHERS = "all others, summed"
 
 Busy = dict[int, float]  # seconds of work in a bin
 
