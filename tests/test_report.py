@@ -20,7 +20,7 @@ from dmkl.cli.main import main
 from dmkl.errors import OutputError
 from dmkl.experiment import RunDirectory
 from dmkl.experiment.reporting import read_run, rounds
-from dmkl.report.charts import Axis, Series, around, line_chart
+from dmkl.report.charts import Axis, Series, _tick, around, line_chart
 from dmkl.report.citations import PAPERS
 from dmkl.report.curves import RECALL, precisions
 from dmkl.report.images import BLUE, levels, png, shades, shrink
@@ -248,6 +248,15 @@ def test_charts_put_points_where_they_belong() -> None:
     assert axis.place(np.sqrt(1e-3)) == pytest.approx(0.5)
     assert Axis("x", 0, 10).ticks() == [0, 2, 4, 6, 8, 10]
     assert all(tick == int(tick) for tick in around("n", [0, 2], whole=True).ticks())
+    for value, shown in (
+        (1e-4, "1e-4"),
+        (0.001, "0.001"),
+        (1.25e6, "1.25e6"),
+        (0, "0"),
+        (1500, "1,500"),
+        (-2.5, "-2.5"),
+    ):
+        assert _tick(value) == shown
     chart = line_chart("c", [Series("a", [(0, 1.0), (1, np.inf), (2, 0.1)])], Axis("x", 0, 2), axis)
     assert "inf" not in chart
     assert chart.count("<circle") == 2
@@ -311,3 +320,17 @@ def test_a_run_cut_short_has_a_report(digits: Path, tmp_path: Path, capsys: pyte
     assert main(["report", str(tmp_path)]) == 0
     assert "of an unfinished run" in capsys.readouterr().out
     assert "not finished" in spoken((tmp_path / "report.html").read_text())
+
+
+def test_a_run_on_hostile_names_is_harmless(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    names = np.array([HOSTILE, "<img src=x onerror=alert(1)>", "--></section>"])
+    y = rng.integers(0, 3, 90)
+    np.savez(tmp_path / "data.npz", **{"y": names[y], "X_<script>a&b": rng.normal(size=(90, 3)) + y[:, None]})  # type: ignore[arg-type]
+    config = '[data]\npath = "data.npz"\n[[kernels]]\nkernel = "linear"\n[[kernels]]\nkernel = "rbf"\nwidth = 2\n'
+    (tmp_path / "config.toml").write_text(f'{config}group = "</table>"\n[formulation]\nname = "uniform"\n')
+    monkeypatch.chdir(tmp_path)
+    assert main(["train", "config.toml", "-q", "-o", "run"]) == 0
+    found = checked((tmp_path / "run" / "report.html").read_text())
+    words = " ".join(found.words)
+    assert all(name in words for name in (*names, "<script>a&b/linear", "</table>"))

@@ -1,12 +1,13 @@
 """Models: made from a fit, saved, loaded, scored."""
 
-from dmkl.model.calibration import calibrate, load_calibration
+from dmkl.model.calibration import Calibration, calibrate, load_calibration
 from dmkl.model.files import load_model, save_model
 from dmkl.model.metrics import per_class, score
 from dmkl.model.model import Model, make_model, support_per_class
 from dmkl.model.predictions import Predictions, load_predictions, predictions, save_predictions
 
 __all__ = [
+    "Calibration",
     "Model",
     "Predictions",
     "calibrate",

@@ -69,8 +69,13 @@ class Model:
 
     def spans(self, n: int) -> list[slice]:
         """n new samples in batches whose kernel values against all support samples fit."""
-        step = max(1, min(LARGEST_BATCH, int(BATCH_BYTES / (8 * max(1, len(self.samples))))))
+        step = self.batch_rows
         return [slice(start, start + step) for start in range(0, n, step)]
+
+    @property
+    def batch_rows(self) -> int:
+        """New samples in one batch."""
+        return max(1, min(LARGEST_BATCH, int(BATCH_BYTES / (8 * max(1, len(self.samples))))))
 
     def predict(self, scores: Float64) -> Labels:
         """Labels from scores: the score itself, the sign for one column, the best class, or every positive label."""

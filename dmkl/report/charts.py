@@ -136,8 +136,8 @@ def _grid(x: Axis, y: Axis) -> str:
 
 def _tick(value: float) -> str:
     if value and not 1e-3 <= abs(value) < 1e5:
-        mantissa, exponent = f"{value:.2g}e0".split("e")[:2] if "e" not in f"{value:.2g}" else f"{value:.2g}".split("e")
-        return f"{mantissa}e{int(exponent)}"
+        mantissa, exponent = f"{value:.2e}".split("e")
+        return f"{float(mantissa):g}e{int(exponent)}"
     return number(int(value)) if float(value).is_integer() else f"{value:.4g}"
 
 

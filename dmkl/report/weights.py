@@ -49,7 +49,8 @@ def sparsity(contents: Contents) -> Raw:
         ("samples with a coefficient", int(np.any(model.coef, axis=1).sum()), model.bank.n, *_spread(support)),
     ]
     heads = ["", "in all", "of", *(f"{word} a {noun(model)}" for word in ("fewest", "median", "most"))]
-    parts = [table("What the model needs", heads, rows)]
+    shown = len(heads) if len(used) > 1 else 3
+    parts = [table("What the model needs", heads[:shown], [row[:shown] for row in rows])]
     share = np.sort(np.abs(model.weights).mean(axis=0))[::-1]
     if len(share) >= ENOUGH and share.sum() > 0:
         total = np.concatenate([[0.0], np.cumsum(share) / share.sum()])

@@ -4,33 +4,57 @@ from __future__ import annotations
 
 import json
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dmkl.data.readers.common import Arrays
+from dmkl.data.readers.common import Arrays, Length
 from dmkl.errors import DataError
 
 
 def read_zarr(path: Path) -> Arrays:
     """The arrays at the top of a group by name, or a single array named by the folder's stem."""
-    import zarr
-
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # zarr warns of fixed-width text, which it reads well
-        try:
-            node = zarr.open(str(path), mode="r")
-        except FileNotFoundError:
-            raise DataError(f"{path} is not a zarr group or array", "write or copy the whole folder again") from None
-        if isinstance(node, zarr.Array):
-            return {path.stem: _read(path, path.stem, node)}
-        members = dict(sorted(node.arrays()))  # zarr lists in the order of the file system
-        return {name: _read(path, name, array) for name, array in members.items()}
+        return {name: _read(path, name, array, slice(None)) for name, array in _members(path).items()}
 
 
-def _read(path: Path, name: str, array: Any) -> NDArray[Any]:
+def stream_zarr(path: Path, rows: int, length: Length) -> Iterator[Arrays] | None:
+    """The same in slices of the arrays that have a row a sample."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        members = _members(path)
+    n = length({name: array.shape for name, array in members.items() if array.shape})
+    return _slices(path, members, n, rows) if n else None
+
+
+def _slices(path: Path, members: dict[str, Any], n: int, rows: int) -> Iterator[Arrays]:
+    for start in range(0, n, rows):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            batch = {
+                name: _read(path, name, array, slice(start, start + rows) if array.shape[:1] == (n,) else slice(None))
+                for name, array in members.items()
+            }
+        yield batch
+
+
+def _members(path: Path) -> dict[str, Any]:
+    import zarr
+
+    try:
+        node = zarr.open(str(path), mode="r")
+    except FileNotFoundError:
+        raise DataError(f"{path} is not a zarr group or array", "write or copy the whole folder again") from None
+    if isinstance(node, zarr.Array):
+        return {path.stem: node}
+    return dict(sorted(node.arrays()))  # zarr lists in the order of the file system
+
+
+def _read(path: Path, name: str, array: Any, where: slice) -> NDArray[Any]:
     described = array.metadata.to_dict()
     codecs = [described.get(key) for key in ("filters", "compressor", "codecs")]
     # zarr would decode such chunks with pickle, that is run whatever code they contain
@@ -38,5 +62,5 @@ def _read(path: Path, name: str, array: Any) -> NDArray[Any]:
         raise DataError(
             f"array '{name}' of {path} is pickled, and pickles are never loaded", "save it as numbers or text"
         )
-    values = np.asarray(array[...])
+    values = np.asarray(array[where] if array.shape else array[...])
     return np.array(values.tolist(), dtype=np.str_) if values.dtype.kind == "T" else values
