@@ -180,16 +180,12 @@ def test_every_formulation_has_a_paper() -> None:
 
 
 def test_what_tune_leaves_is_shown() -> None:
-    rows = [
-        {"point": {"C": 1.0, "q": 2}, "score": 0.91, "folds": [1, 2]},
-        {"point": {"C": 10.0, "q": 2}, "score": 0.93},
-    ]
-    run = replace(
-        a_run(), tuning={"metric": "accuracy", "points": rows}, tuning_drawing="<svg><script>1</script></svg>"
-    )
-    text = page(run)
-    words = " ".join(checked(text).words)
-    assert all(word in words for word in ("point.C", "score", "0.93"))
+    rows = [{"point": f"VSKL C={C}", "mean": mean, "se": 0.01, "values": [mean]} for C, mean in ((1, 0.91), (10, 0.93))]
+    tuning = {"metric": "mean_average_precision", "folds": 5, "rule": "one standard error", "chosen": 0, "table": rows}
+    text = page(replace(a_run(), tuning=tuning, tuning_drawing="<svg><script>1</script></svg>"))
+    words = spoken(text)
+    assert "chosen by the rule “one standard error”: VSKL C=1." in words
+    assert "VSKL C=10 0.93 0.01" in words
     assert "<script" not in text
 
 

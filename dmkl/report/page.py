@@ -19,8 +19,8 @@ from dmkl.report.markup import Raw, number, paragraph, section, text
 from dmkl.report.relevance import relevance
 from dmkl.report.samples import samples
 from dmkl.report.scores import outputs, scores
+from dmkl.report.searched import searched
 from dmkl.report.style import STYLE
-from dmkl.report.tuning import tuning
 from dmkl.report.weights import sparsity, weights
 from dmkl.version import __version__
 
@@ -34,7 +34,7 @@ SECTIONS: tuple[Callable[[Contents], Raw], ...] = (
     curves,
     relevance,
     sparsity,
-    tuning,
+    searched,
     course,
     time,
     citations,

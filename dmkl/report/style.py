@@ -42,6 +42,7 @@ i.c5{background:var(--c5)}i.c6{background:var(--c6)}i.c7{background:var(--c7)}
 figure{margin:1rem 0;max-width:36rem}
 figcaption{color:var(--soft);font-size:.85rem}
 figure img{max-width:100%}
+.drawing{background:#fff;border-radius:.5rem}
 .chart{width:100%;height:auto;display:block}
 .chart text{font-size:10px;fill:var(--soft)}
 .chart .end{text-anchor:end}.chart .mid{text-anchor:middle}
