@@ -26,6 +26,8 @@ class RoundDone:
     classes: int
     kernels: int  # with weight in any class
     gap: float
+    objective: float  # all classes' together, and what is proved to be below it
+    dual: float
     seconds: float
 
 

@@ -11,6 +11,7 @@ from dmkl.cli.doctor import doctor
 from dmkl.cli.info import info
 from dmkl.cli.kernels import kernels
 from dmkl.cli.predict import evaluate, predict
+from dmkl.cli.report import report
 from dmkl.cli.status import status
 from dmkl.cli.submit import submit
 from dmkl.cli.train import train
@@ -30,7 +31,7 @@ def cli(debug: bool) -> None:
     """Multiple kernel learning with a proof of optimality, from a laptop to a cluster."""
 
 
-for command in (kernels, train, submit, status, predict, evaluate, info, cluster, doctor):
+for command in (kernels, train, submit, status, report, predict, evaluate, info, cluster, doctor):
     cli.add_command(command)
 
 

@@ -3,6 +3,8 @@
 config.json       the resolved configuration          checkpoint    the solver's state, until the run is finished
 manifest.json     versions, machine, hashes, command  model.zarr.zip, scores.json, report.html
 events.jsonl      one line an event, as it happens    kernels.zarr  the kernel store, unless it is kept elsewhere
+predictions.npz   what was said of held-out samples   calibration.json  from their scores to probabilities
+timeline.json     who worked when, in the last turn
 cluster/          jobs of the run: scripts, logs, the queue as it was last seen
 """
 
@@ -23,10 +25,11 @@ from pathlib import Path
 from typing import Any
 
 from dmkl.config import Config
-from dmkl.errors import OutputError
+from dmkl.errors import OutputError, StoreError, one_line
 from dmkl.events import Event, Progress
-from dmkl.files import make_folder, read_json, write_json, writing
+from dmkl.files import make_folder, read_json, write_atomically, write_json, writing
 from dmkl.memory import cores
+from dmkl.runtime import Runtime
 
 PACKAGES = (
     "dmkl",
@@ -39,6 +42,7 @@ PACKAGES = (
     "numba",
     "scikit-learn",
 )
+SELDOM = 30.0  # seconds between two writings of the timeline while a run goes on
 SAME = ("data", "views", "kernels", "formulation")  # sections that make a run what it is
 
 
@@ -52,9 +56,14 @@ class RunDirectory:
         self.model = path / "model.zarr.zip"
         self.scores = path / "scores.json"
         self.report = path / "report.html"
+        self.predictions = path / "predictions.npz"
+        self.calibration = path / "calibration.json"
+        self.timeline = path / "timeline.json"
         self.cluster = path / "cluster"
         self.events = path / "events.jsonl"
-        self._config = path / "config.json"
+        self.config = path / "config.json"
+        self.manifest = path / "manifest.json"
+        self._kept = 0.0
         self._lock = path / ".lock"
 
     @contextlib.contextmanager
@@ -87,18 +96,18 @@ class RunDirectory:
         resumed = self.check(config)
         if not resumed:
             make_folder(self.path)
-            write_json(self._config, config.to_dict())
+            write_json(self.config, config.to_dict())
         return resumed
 
     def check(self, config: Config) -> bool:
         """What `claim` would answer, touching nothing."""
         if not self.path.exists() or (self.path.is_dir() and set(self.path.iterdir()) <= {self.cluster, self._lock}):
             return False
-        if not self._config.is_file():
+        if not self.config.is_file():
             raise OutputError(f"{self.path} exists and is not a dmkl run", "choose another -o")
         if self.scores.exists():
             raise OutputError(f"{self.path} holds a finished run", "choose another -o or remove it")
-        before = read_json(self._config)
+        before = read_json(self.config)
         now = json.loads(json.dumps(config.to_dict()))
         for section in SAME:
             if before.get(section) != now[section]:
@@ -111,7 +120,7 @@ class RunDirectory:
     def write_manifest(self, **facts: Any) -> None:
         """What it would take to do this again."""
         write_json(
-            self.path / "manifest.json",
+            self.manifest,
             {
                 "command": sys.argv,
                 "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
@@ -133,11 +142,42 @@ class RunDirectory:
         with writing(self.events), self.events.open("a", encoding="utf-8") as file:
             file.write(json.dumps(finite(line)) + "\n")
 
+    def rounds(self) -> Iterator[dict[str, Any]]:
+        """The events of finished rounds, of all turns; a line that is being written is left out."""
+        lines = self.events.read_text(errors="replace").splitlines() if self.events.is_file() else []
+        for line in lines:
+            try:
+                event = json.loads(line)
+            except (ValueError, RecursionError):
+                continue
+            if event.get("event") == "RoundDone":
+                yield event
+
+    def keep_timeline(self, runtime: Runtime, *, seldom: bool = False) -> None:
+        """Write down who worked when; `seldom` while there is more to come."""
+        if not seldom or time.monotonic() - self._kept > SELDOM:
+            self._kept = time.monotonic()
+            write_atomically(self.timeline, json.dumps(runtime.timeline().to_dict()).encode())
+
+    def forget_predictions(self) -> None:
+        """There is a new model, of which nothing has been predicted yet."""
+        for path in (self.predictions, self.calibration):
+            path.unlink(missing_ok=True)
+
     def finish(self, scores: dict[str, Any]) -> None:
         """Mark the run as finished; its checkpoint is no longer needed."""
         write_json(self.scores, finite(scores))
         for path in (self.checkpoint, self.checkpoint.with_name(self.checkpoint.name + ".previous")):
             path.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def trusting(run: RunDirectory) -> Iterator[None]:
+    """Turn whatever goes wrong because the files of a run are not what dmkl wrote into one refusal."""
+    try:
+        yield
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        raise StoreError(f"the files of {run.path} are damaged ({one_line(error)})") from error
 
 
 def finite(value: Any) -> Any:
