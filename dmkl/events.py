@@ -27,6 +27,8 @@ class RoundDone:
     kernels: int  # with weight in any class
     gap: float
     tol: float
+    objective: float  # all classes' together, and what is proved to be below it
+    dual: float
     seconds: float
 
 

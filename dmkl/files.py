@@ -51,26 +51,35 @@ def make_folder(path: Path) -> None:
         path.mkdir(parents=True, exist_ok=True)
 
 
-def write_atomically(path: Path, data: bytes, *, keep: Path | None = None) -> None:
-    """Replace `path` as a whole or not at all, also when the machine loses power; what it was goes to `keep`."""
+@contextlib.contextmanager
+def replacing(path: Path, *, keep: Path | None = None) -> Iterator[Path]:
+    """A file to write that then takes the place of `path`, as a whole or not at all, also when power is lost; what was
+    there goes to `keep`."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    with writing(path):
-        try:
-            with temporary.open("wb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-            if keep and path.exists():
-                path.replace(keep)
-            temporary.replace(path)
-        except BaseException:
-            temporary.unlink(missing_ok=True)
-            raise
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+    try:
+        yield temporary
+        _synchronise(temporary)
+        if keep and path.exists():
+            path.replace(keep)
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    _synchronise(path.parent)
+
+
+def _synchronise(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def write_atomically(path: Path, data: bytes, *, keep: Path | None = None) -> None:
+    """Replace `path` as a whole or not at all; what it was goes to `keep`."""
+    with writing(path), replacing(path, keep=keep) as temporary:
+        temporary.write_bytes(data)
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -97,6 +106,14 @@ def append_line(path: Path, text: str) -> None:
         except BaseException:
             file.truncate(end)
             raise
+
+
+def read_json_if_any(path: Path) -> dict[str, Any]:
+    """The same; nothing if it is not there, damaged or being written."""
+    try:
+        return read_json(path)
+    except StoreError:
+        return {}
 
 
 def write_json(path: Path, value: Any) -> None:

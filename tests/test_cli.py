@@ -84,7 +84,10 @@ def test_the_whole_way(folder: Path, capsys: pytest.CaptureFixture[str]) -> None
     truth = np.load(folder / "data.npz")["y"].astype(str)
     assert np.mean(predicted["label"] == truth) > 0.7
     left = {path.name for path in (folder / "run").iterdir()}
-    assert left == {"config.json", "manifest.json", "events.jsonl", "model.zarr.zip", "scores.json", "report.html"}
+    assert left == {
+        *("config.json", "manifest.json", "events.jsonl", "model.zarr.zip", "scores.json", "report.html"),
+        *("predictions.npz", "calibration.json", "timeline.json"),
+    }
     assert "<script" not in (folder / "run/report.html").read_text()
 
 

@@ -431,7 +431,7 @@ CASES = [
     ),
     Case("predict none data.npz -o o.csv", {}, 8, "no model at none", "train one with: dmkl train"),
     Case("predict finished data.npz -o data.npz", {}, 8, "data.npz exists", "choose another -o or remove it"),
-    Case("predict finished data.npz -o o.xls", {}, 2, "cannot write '.xls' files", "name a .npz or .csv file"),
+    Case("predict finished data.npz -o o.xls", {}, 2, "cannot write '.xls' files", "name a .npz, .csv, .parquet file"),
     Case(
         "predict finished none.npz -o o.csv",
         {},

@@ -14,6 +14,7 @@ import shutil
 import tracemalloc
 import zipfile
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -59,16 +60,22 @@ def mark(tmp_path: Path) -> Iterator[Path]:
     assert not (tmp_path / "executed").exists()
 
 
-def refused(call: Callable[[], Any], real: int = 0, *, kind: type[DmklError] = DmklError) -> str:
-    """What a call is refused with; it must not have taken more than 20 MB, or three times the `real` bytes."""
+@contextmanager
+def little_memory(real: int = 0) -> Iterator[None]:
+    """What happens here must not take more than 20 MB, or three times the `real` bytes."""
     tracemalloc.start()
     try:
-        with pytest.raises(kind) as caught:
-            call()
+        yield
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
     assert peak < max(20e6, 3 * real), f"{peak / 1e6:,.0f} MB"
+
+
+def refused(call: Callable[[], Any], real: int = 0, *, kind: type[DmklError] = DmklError) -> str:
+    """What a call is refused with."""
+    with little_memory(real), pytest.raises(kind) as caught:
+        call()
     assert "\n" not in str(caught.value)
     return str(caught.value)
 
@@ -466,6 +473,7 @@ def described(shape: Any, kind: str = "<f8") -> str:
 NPY = {
     "absurd shape": npy(described((HUGE,))),
     "larger than the file": npy(described((10**11,)), bytes(64)),
+    "larger than the file, though it would fit": npy(described((2, 10**7)), bytes(64)),
     "negative shape": npy(described((-8, -8)), bytes(512)),
     "float shape": npy(described((8.0,)), bytes(64)),
     "objects": npy(described((8,), "|O"), bytes(64)),
@@ -607,6 +615,184 @@ def test_zarr_folders(tmp_path: Path, mark: Path) -> None:
     assert "is no file" in refused(call)
 
 
+# --- new data, which dmkl predict reads in slices
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Run directories of models of three features: of one array, and of columns of a table."""
+    data = three_classes(60)
+    assert data.labels is not None
+    X = np.asarray(data.views["points"].values)[:, :3]
+    found = {}
+    for kind, view, arrays in (
+        ("array", 'array = "X"', {"X": X}),
+        ("table", 'columns = ["x*"]', {f"x{j}": column for j, column in enumerate(X.T)}),
+    ):
+        folder = tmp_path_factory.mktemp(kind)
+        np.savez(folder / "d.npz", y=data.labels.values, **arrays)
+        (folder / "c.toml").write_text(
+            f'[data]\npath = "d.npz"\n[views.all]\n{view}\n'
+            '[[kernels]]\nkernel = "rbf"\n[formulation]\nname = "uniform"\n'
+        )
+        found[kind] = folder / "run"
+        assert main(["train", str(folder / "c.toml"), "-o", str(found[kind]), "-q"]) == 0
+    return found
+
+
+Unpredicted = Callable[[Path], str]
+
+
+@pytest.fixture
+def unpredicted(runs: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Unpredicted:
+    """What dmkl predict refuses a file with; nothing is written, little is read."""
+
+    def call(path: Path) -> str:
+        run = runs["table" if path.suffix in (".csv", ".tsv", ".parquet") else "array"]
+        for output in ("out.csv", "out.parquet", "out.npz"):
+            with little_memory(40 * path.stat().st_size if path.is_file() else 0):
+                assert main(["predict", str(run), str(path), "-o", str(tmp_path / output)]) in (4, 6)
+            said = capsys.readouterr().err
+            assert "internal error" not in said
+            assert said.startswith("error: ") and said.count("\n") == 2
+            assert not list(tmp_path.glob("*out.*"))
+        return said
+
+    return call
+
+
+@pytest.fixture
+def full(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine whose memory is nearly used up."""
+    monkeypatch.setattr("dmkl.memory.available", lambda: 10**4)
+
+
+def test_good_new_data_are_predicted(runs: dict[str, Path], tmp_path: Path) -> None:
+    """Else the refusals below would be of something else."""
+    np.savez_compressed(tmp_path / "x.npz", X=np.ones((9, 3)))
+    (tmp_path / "x.csv").write_text("x0,x1,x2\n" + "1,2,3\n" * 9)
+    for kind, suffix in (("array", "npz"), ("table", "csv")):
+        data, output = str(tmp_path / f"x.{suffix}"), str(tmp_path / f"out.{suffix}")
+        assert main(["predict", str(runs[kind]), data, "-o", output, "-q"]) == 0
+
+
+@pytest.mark.parametrize("case", NPY)
+def test_new_npy_and_npz(case: str, tmp_path: Path, unpredicted: Unpredicted) -> None:
+    (tmp_path / "X.npy").write_bytes(NPY[case])
+    unpredicted(tmp_path / "X.npy")
+    unpredicted(zipped(tmp_path / "x.npz", {"X.npy": NPY[case]}))
+    beside = {"X.npy": npy(described((8, 3)), bytes(192)), "other.npy": NPY[case]}
+    unpredicted(zipped(tmp_path / "beside.npz", beside, zipfile.ZIP_DEFLATED))
+
+
+def test_new_npz_pickles_and_lies(tmp_path: Path, mark: Path, unpredicted: Unpredicted, full: None) -> None:
+    np.savez(tmp_path / "objects.npz", X=np.array([Bomb(mark)] * 3, dtype=object))
+    np.savez(tmp_path / "beside.npz", X=np.ones((8, 3)), other=np.array([Bomb(mark)] * 8, dtype=object))
+    for name in ("objects", "beside"):
+        assert "pickles are never loaded" in unpredicted(tmp_path / f"{name}.npz")
+    (tmp_path / "pickle.npz").write_bytes(pickle.dumps(Bomb(mark)))
+    assert "is not a valid .npz file" in unpredicted(tmp_path / "pickle.npz")
+    good = npy(described((8, 3)), bytes(192))
+    assert "leads outside" in unpredicted(zipped(tmp_path / "outside.npz", {"X.npy": good, "../../evil.npy": good}))
+    assert "is there twice" in unpredicted(zipped(tmp_path / "twice.npz", {"X.npy": good, "X": good}))
+    for name, bomb in {
+        "wide": {"X.npy": npy(described((2, 10**5)), bytes(16 * 10**5))},
+        "beside": {"X.npy": good, "other.npy": npy(described((10**5,)), bytes(8 * 10**5))},
+    }.items():
+        said = unpredicted(zipped(tmp_path / f"{name}.npz", bomb, zipfile.ZIP_DEFLATED))
+        assert "MB are free" in said
+
+
+def test_new_data_that_are_pipes_or_devices(tmp_path: Path, unpredicted: Unpredicted) -> None:
+    for suffix in (".npz", ".npy", ".csv", ".tsv", ".parquet", ".svmlight", ".mat"):
+        os.mkfifo(tmp_path / f"pipe{suffix}")
+        (tmp_path / f"device{suffix}").symlink_to("/dev/zero")
+        for name in ("pipe", "device"):
+            assert "is a pipe or a device" in unpredicted(tmp_path / f"{name}{suffix}")
+
+
+def test_new_text_of_absurd_sizes(tmp_path: Path, unpredicted: Unpredicted) -> None:
+    columns = 100_000
+    wide = "x0,x1,x2," + ",".join(f"c{k}" for k in range(columns)) + "\n"
+    for name, text in {
+        "wide.csv": wide + "1,2,3\n",
+        "twice.csv": wide.replace("c7,", "c8,") + "1\n",
+        "long.csv": "x0,x1,x2\n1,2," + "x" * 10**6 + "\n",
+        "open.csv": 'x0,x1,x2\n1,2,3\n1,2,"' + "3,\n" * 10**6,
+        "nul.tsv": "x0\tx1\tx2\n\0\t\0\t\0\n\0",
+        "features.svmlight": "1 1:1\n-1 1000000000000:1\n",
+        "negative.svmlight": "1 -5:1\n",
+        "many.svmlight": "1 1:1\n-1 2000000000:1\n",
+    }.items():
+        (tmp_path / name).write_text(text)
+        unpredicted(tmp_path / name)
+
+
+def test_new_parquet(tmp_path: Path, unpredicted: Unpredicted, full: None) -> None:
+    import pyarrow
+    import pyarrow.parquet
+
+    path = tmp_path / "x.parquet"
+    pyarrow.parquet.write_table(pyarrow.table({f"x{j}": np.zeros(10**6) for j in range(3)}), path)
+    assert path.stat().st_size < 30_000
+    whole = path.read_bytes()
+    assert "MB are free" in unpredicted(path)
+    for cut in (10, len(whole) // 2, len(whole) - 9):
+        path.write_bytes(whole[:cut] + whole[-8:])
+        unpredicted(path)
+
+
+def test_a_new_mat_file_whose_parser_crashes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unpredicted: Unpredicted
+) -> None:
+    (tmp_path / "x.mat").write_bytes(b"x" * 200)
+    unpredicted(tmp_path / "x.mat")
+    child = tmp_path / "child.py"
+    monkeypatch.setattr("dmkl.data.readers.matlab.matlab_child.__file__", str(child))
+    child.write_text("import os; os.kill(os.getpid(), 11)")
+    assert "its parser ended with -11" in unpredicted(tmp_path / "x.mat")
+
+
+def test_new_zarr_folders(tmp_path: Path, mark: Path, unpredicted: Unpredicted) -> None:
+    import zarr
+
+    def said(change: Change, chunk: bytes = b"", pipe: bool = False) -> str:
+        path = tmp_path / "x.zarr"
+        shutil.rmtree(path, ignore_errors=True)
+        group = zarr.open_group(path, mode="w")
+        group.create_array("X", data=np.ones((8, 3)), chunks=(4, 3), compressors=None)
+        rewrite(path / "X/zarr.json", change)
+        if chunk:
+            (path / "X/c/0/0").write_bytes(chunk)
+        if pipe:
+            os.mkfifo(path / "X/c/9")
+        return unpredicted(path)
+
+    for case, change in ARRAYS.items():
+        if case not in ("integers", "keys elsewhere"):  # a foreign array may be like that
+            said(change)
+    assert "chunks" in said(ARRAYS["more samples"])
+    assert "chunks" in said(ARRAYS["billion chunks"])
+    few = {"name": "regular", "configuration": {"chunk_shape": [10**6, 3]}}
+    nothing = said(lambda h: h.update(shape=[10**11, 3], chunk_grid=few))
+    assert "lacks some of its 100,000 chunks" in nothing
+    said(lambda h: None, pickle.dumps(Bomb(mark)))
+    assert "is no file" in said(lambda h: None, pipe=True)
+
+
+def test_new_zarr_that_expands(tmp_path: Path, unpredicted: Unpredicted, full: None) -> None:
+    import zarr
+
+    values = np.ones((8, 3))
+    for name, wide in (("X", np.ones((2, 10**5))), ("other", np.ones(10**5))):
+        group = zarr.open_group(tmp_path / f"{name}.zarr", mode="w")
+        for key, array in ({"X": values} | {name: wide}).items():
+            group.create_array(key, data=array, chunks=array.shape)
+        assert sum(path.stat().st_size for path in (tmp_path / f"{name}.zarr").rglob("*")) < 30_000
+        assert f"array '{name}'" in (said := unpredicted(tmp_path / f"{name}.zarr"))
+        assert "MB are free" in said
+
+
 # --- checkpoints, runs, profiles
 
 
@@ -692,6 +878,91 @@ def one_line(capsys: pytest.CaptureFixture[str], *, maybe: bool = False) -> None
     assert "internal error" not in said
     assert len(said) < 3000
     assert [line.partition(":")[0] for line in said.splitlines()] == ["error", "hint"] or (maybe and not said)
+
+
+@pytest.mark.parametrize("case", [*JSONS, "pipe"])
+def test_what_a_report_and_probabilities_are_made_of(
+    case: str, runs: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A file of a good run may be anything: a report without it, or one line."""
+    for name in ("calibration.json", "timeline.json", "tuning.json", "tuning.svg", "manifest.json", "scores.json"):
+        run = RunDirectory(Path(shutil.copytree(runs["array"], tmp_path / name)))
+        (run.path / name).unlink(missing_ok=True)
+        if case == "pipe":
+            os.mkfifo(run.path / name)
+        else:
+            (run.path / name).write_bytes(JSONS[case].encode(errors="surrogateescape"))
+        assert main(["report", str(run.path), "-q"]) in (0, 5)
+        one_line(capsys, maybe=True)
+        data, output = str(runs["array"].parent / "d.npz"), str(tmp_path / f"{name}.csv")
+        code = main(["predict", str(run.path), data, "-o", output, "--proba", "-q"])
+        assert code == (5 if name == "calibration.json" else 0)
+        one_line(capsys, maybe=True)
+
+
+DIFFERENT: dict[str, tuple[str, Change]] = {
+    "slopes of others": ("calibration.json", field("slope", value=[1.0])),
+    "slopes of text": ("calibration.json", field("slope", value=["a", "b", "c"])),
+    "samples of text": ("calibration.json", field("samples", value="many")),
+    "more of it": ("calibration.json", field("command", value="true")),
+    "absurd bins": ("timeline.json", field("bins", value=10**11)),
+    "bins elsewhere": ("timeline.json", lambda h: h["rows"][0].update(bins=[HUGE])),
+    "rows of text": ("timeline.json", field("rows", value="abc")),
+    "points of text": ("tuning.json", lambda h: h.update(table=["a"], folds=3, metric="m", rule="r", chosen=0)),
+    "nothing in it": ("manifest.json", lambda h: h.clear() or h.update(a=1)),
+    "seconds of text": ("scores.json", field("train", "seconds", value="long")),
+}
+
+
+@pytest.mark.parametrize("case", DIFFERENT)
+def test_what_a_report_says_of_wrong_values(
+    case: str, runs: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name, change = DIFFERENT[case]
+    run = RunDirectory(Path(shutil.copytree(runs["array"], tmp_path / "run")))
+    if not (run.path / name).exists():
+        (run.path / name).write_text("{}")
+    rewrite(run.path / name, change)
+    data, output = str(runs["array"].parent / "d.npz"), str(tmp_path / "out.csv")
+    with little_memory():
+        if name == "calibration.json":
+            assert main(["predict", str(run.path), data, "-o", output, "--proba", "-q"]) == 5
+        else:
+            assert main(["report", str(run.path), "-q"]) == 5
+    one_line(capsys)
+
+
+def test_predictions_of_a_run_that_are_something_else(
+    runs: dict[str, Path], tmp_path: Path, mark: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = RunDirectory(Path(shutil.copytree(runs["array"], tmp_path / "run")))
+    good = dict(np.load(run.predictions))
+    nothing = zipped(tmp_path / "x.npz", {"scores.npy": NPY["absurd shape"]}).read_bytes()
+    for change in (
+        {"scores": np.array([Bomb(mark)] * 3, dtype=object)},
+        {"scores": np.ones((4, 3))},
+        {"scores": np.array(["a"])},
+        {"truth": good["truth"] + 10**9},
+        {"task": np.array("regression")},
+        {"task": np.array("exec")},
+        {"classes": np.array(["a"])},
+        {"opened": np.array([HUGE])},
+        {"winners": np.array([1.0])},
+        {"added": good["added"][:, :0]},
+        {"rows": good["rows"][:1]},
+        pickle.dumps(Bomb(mark)),
+        nothing,
+    ):
+        if isinstance(change, dict):
+            np.savez(run.predictions, **(good | change))
+        else:
+            run.predictions.write_bytes(change)
+        assert main(["report", str(run.path), "-q"]) == 5, change
+        one_line(capsys)
+    run.predictions.unlink()
+    os.mkfifo(run.predictions)
+    assert main(["report", str(run.path), "-q"]) == 5
+    one_line(capsys)
 
 
 def test_pipes_in_a_run_directory(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -69,3 +69,42 @@ def test_budgets_count_what_is_resident() -> None:
     before = budget.left
     ballast = np.ones(20_000_000)
     assert budget.left < before - 0.9 * ballast.nbytes
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("suffix", "output"), [("npy", "csv"), ("npz", "parquet"), ("csv", "csv"), ("parquet", "csv")])
+def test_predicting_ten_times_as_many_takes_no_more(tmp_path: Path, suffix: str, output: str) -> None:
+    """Neither data nor kernel values of all new samples are ever in memory: 240,000 x 3,000 of them would be 5.8 GB."""
+    rng = np.random.default_rng(0)
+    n, width = 3000, 20
+    y = rng.integers(0, 3, n)
+    X = rng.normal(size=(n, width)) + 0.5 * np.eye(width)[y]
+    table = suffix in ("csv", "parquet")
+    arrays = {f"x{column:02}": values for column, values in enumerate(X.T)} if table else {"X": X}
+    np.savez(tmp_path / "data.npz", y=y, **arrays)
+    (tmp_path / "config.toml").write_text(CONFIG.format(widths=["1 median"]))
+    dmkl(tmp_path, "train", "config.toml", "-o", "run")
+    peaks = []
+    for many in (24_000, 240_000):
+        file = f"X.{suffix}"
+        write(tmp_path / file, rng.normal(size=(many, width)))
+        told, peak = dmkl(tmp_path, "predict", "run", file, "-o", f"{many}.{output}", "--explain", "--workers", "2")
+        assert told["n"] == many
+        peaks.append(peak)
+    print(f"\n{suffix} to {output}: peak {peaks[0] / 1e6:,.0f} MB for 24,000, {peaks[1] / 1e6:,.0f} MB for 240,000")
+    assert peaks[1] < peaks[0] + 100e6  # pyarrow keeps some of what it has freed
+
+
+def write(path: Path, X: np.ndarray) -> None:
+    import pyarrow
+    import pyarrow.csv
+    import pyarrow.parquet
+
+    if path.suffix == ".npy":
+        np.save(path, X)
+    elif path.suffix == ".npz":
+        np.savez(path, X=X)
+    else:
+        table = pyarrow.table({f"x{column:02}": values for column, values in enumerate(X.T)})
+        writer = pyarrow.csv.write_csv if path.suffix == ".csv" else pyarrow.parquet.write_table
+        writer(table, path)

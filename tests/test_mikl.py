@@ -508,7 +508,7 @@ def test_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsy
     assert "(proved)" in shown
     report = (tmp_path / "run" / "report.html").read_text()
     assert "<h2>Relevance</h2>" in report
-    assert report.count("<svg") == 3
+    assert report.count("Coefficients of ") == 2 * 3  # a caption and a label of its box for each of three classes
     assert main(["train", "config.toml", "-o", "other", "-s", "formulation.name=vskl"]) != 0
     assert "mikl" in capsys.readouterr().err
     model = load_model(tmp_path / "run" / "model.zarr.zip")

@@ -6,6 +6,7 @@ import csv
 import dataclasses
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,16 +20,14 @@ from dmkl.cli.console import figure
 from dmkl.cli.main import main
 from dmkl.data import Dataset, Labels, make_labels
 from dmkl.errors import DataError
+from dmkl.experiment.reporting import score_facts
 from dmkl.kernels import plan_bank
-from dmkl.model import Model, load_model, make_model, per_class, save_model, score
-from dmkl.report import write_report
+from dmkl.model import Model, load_model, make_model, per_class, predictions, save_model, score
+from dmkl.report import Contents, write_report
 from dmkl.runtime import Local
 from dmkl.solvers.columns import csc_array
 from dmkl.stack import open_stack
 from dmkl.store import KernelStore, build_store
-
-TRAIN = {"seconds": 1.0, "peak_bytes": 1e6}
-FACTS = {"train": TRAIN, "kernels": {"kernels": 6, "n": 150, "bytes": 1e6, "computed": False, "store": "k.zarr"}}
 
 
 def target(data: Dataset) -> np.ndarray:
@@ -97,14 +96,14 @@ def test_the_report_speaks_of_a_target(measured: tuple[Dataset, KernelStore, dmk
     data, store, fit = measured
     model = make_model(store, fit)
     scores = model.decision(data, Local(1))
-    assert data.labels is not None
-    facts = {"n": data.n, "metrics": score(model, scores, data.labels), "per_class": []}
-    for summary in ({**FACTS, "score": facts}, FACTS):
-        write_report(tmp_path / "report.html", model, fit, summary)
+    kept = predictions(model, data, scores, Local(1))
+    run = Contents(config={"formulation": {"name": "spicy"}, "solve": {"tol": 1e-3}}, model=model, predictions=kept)
+    for summary in ({"score": score_facts(model, kept)}, {}):
+        write_report(tmp_path / "report.html", replace(run, summary=summary))
         page = (tmp_path / "report.html").read_text()
-        words = re.sub("<[^>]+>", " ", page).lower()
+        words = re.sub("<style>.*</style>|<[^>]+>", " ", page, flags=re.S).lower()
         assert "<h2>Target</h2>" in page
-        assert ("<th>rmse</th>" in page) == ("score" in summary)
+        assert (">rmse</th>" in page) == ("score" in summary)
         assert "average precision" not in words
         assert "class" not in words
 

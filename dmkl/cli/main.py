@@ -13,6 +13,7 @@ from dmkl.cli.info import info
 from dmkl.cli.init import init
 from dmkl.cli.kernels import kernels
 from dmkl.cli.predict import evaluate, predict
+from dmkl.cli.report import report
 from dmkl.cli.rerun import rerun
 from dmkl.cli.status import status
 from dmkl.cli.submit import submit
@@ -30,7 +31,22 @@ def cli(debug: bool) -> None:
     """Multiple kernel learning with a proof of optimality, from a laptop to a cluster."""
 
 
-for command in (init, kernels, train, submit, status, rerun, predict, evaluate, info, cluster, doctor, completion):
+COMMANDS = (
+    init,
+    kernels,
+    train,
+    submit,
+    status,
+    rerun,
+    report,
+    predict,
+    evaluate,
+    info,
+    cluster,
+    doctor,
+    completion,
+)
+for command in COMMANDS:
     cli.add_command(command)
 
 

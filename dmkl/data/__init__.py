@@ -1,5 +1,6 @@
 """From files to checked values: labels, named views, data sets, and their training and test rows."""
 
+from dmkl.data.batches import load_batches
 from dmkl.data.dataset import Dataset, View, make_view
 from dmkl.data.examples import EXAMPLES
 from dmkl.data.labels import Labels, encode_like, make_labels
@@ -14,6 +15,7 @@ __all__ = [
     "View",
     "announced",
     "encode_like",
+    "load_batches",
     "load_dataset",
     "load_split",
     "make_labels",

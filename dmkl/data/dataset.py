@@ -46,6 +46,7 @@ class Dataset:
 
     views: dict[str, View]
     labels: Labels | None = None
+    rows: NDArray[np.intp] | None = None  # in the data these samples were held out from
 
     def __post_init__(self) -> None:
         if not self.views:
@@ -71,7 +72,8 @@ class Dataset:
         """Some samples; distance and kernel views keep their columns, the training samples."""
         index = as_index(rows)
         views = {name: replace(view, values=view.values[index]) for name, view in self.views.items()}
-        return Dataset(views, None if self.labels is None else self.labels.take(index))
+        labels = None if self.labels is None else self.labels.take(index)
+        return Dataset(views, labels, None if self.rows is None else self.rows[index])
 
     def train_test(self, train_rows: ArrayLike, test_rows: ArrayLike) -> tuple[Dataset, Dataset]:
         """Two sets of samples, both related to the training rows in distance and kernel views."""
@@ -124,7 +126,8 @@ class Dataset:
             else:
                 values = view.values[np.ix_(rows, train)]
             views[name] = replace(view, values=values)
-        return Dataset(views, None if self.labels is None else self.labels.take(rows))
+        labels = None if self.labels is None else self.labels.take(rows)
+        return Dataset(views, labels, rows if others else None)
 
 
 def make_view(name: str, kind: str, raw: object, *, n: int | None = None, symmetric: bool = True) -> View:

@@ -48,13 +48,13 @@ def load_dataset(
     Labels are learnt from the file or, with `like`, encoded as in training. Without `labels_needed` they are
     None, except that labels to be encoded `like` others are taken if the file has them.
     """
-    return _build(read_source(data), data, views, labels_needed=labels_needed, like=like)
+    return build_dataset(read_source(data), data, views, labels_needed=labels_needed, like=like)
 
 
 def load_split(data: DataConfig, views: Mapping[str, ViewConfig], seed: int) -> tuple[Dataset, Dataset | None]:
     """The training samples and the samples held out, if any."""
     arrays = read_source(data)
-    dataset = _build(arrays, data, views, labels_needed=True, like=None)
+    dataset = build_dataset(arrays, data, views, labels_needed=True, like=None)
     marks = _find(arrays, data.split, "the split") if data.split else None
     return split(dataset, data, seed, marks)
 
@@ -72,7 +72,7 @@ def split(dataset: Dataset, data: DataConfig, seed: int, marks: Block | None = N
     return dataset.train_test(~test, test)
 
 
-def _build(
+def build_dataset(
     arrays: Arrays,
     data: DataConfig,
     views: Mapping[str, ViewConfig],
@@ -80,6 +80,7 @@ def _build(
     labels_needed: bool,
     like: Labels | None,
 ) -> Dataset:
+    """What `load_dataset` makes, from arrays that have been read."""
     labels: Labels | None = None
     if labels_needed or (like is not None and data.labels in arrays):
         raw = _find(arrays, data.labels, "the labels")

@@ -2,7 +2,19 @@
 
 from dmkl.experiment.examples import EXAMPLES
 from dmkl.experiment.prepare import build, prepare, project, resolved, stored_config
+from dmkl.experiment.reporting import report
 from dmkl.experiment.rundir import RunDirectory
 from dmkl.experiment.training import Trained, train
 
-__all__ = ["EXAMPLES", "RunDirectory", "Trained", "build", "prepare", "project", "resolved", "stored_config", "train"]
+__all__ = [
+    "EXAMPLES",
+    "RunDirectory",
+    "Trained",
+    "build",
+    "prepare",
+    "project",
+    "report",
+    "resolved",
+    "stored_config",
+    "train",
+]

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import math
 import time
 from pathlib import Path
 from typing import Any
 
-from dmkl.errors import OutputError, StoreError, one_line
-from dmkl.experiment.rundir import RunDirectory
-from dmkl.files import read_json
+from dmkl.errors import OutputError
+from dmkl.experiment.rundir import RunDirectory, trusting
+from dmkl.files import read_json_if_any
 
 ALIVE = 90.0  # seconds since something was last written that count as running
 RECENT = 6  # rounds whose gaps are extrapolated
@@ -18,14 +17,12 @@ RECENT = 6  # rounds whose gaps are extrapolated
 
 def progress(run: RunDirectory) -> dict[str, Any]:
     """State, round, gap, passes, queue and an estimate of the seconds left; what is not known is None."""
-    job, queue = _read(run.cluster / "job.json"), _read(run.cluster / "state.json")
-    config = _read(run.path / "config.json")
+    job, queue = read_json_if_any(run.cluster / "job.json"), read_json_if_any(run.cluster / "state.json")
+    config = read_json_if_any(run.config)
     if not (config or job or queue):
         raise OutputError(f"{run.path} is not a run directory", "name what dmkl train wrote")
-    try:
+    with trusting(run):
         return _facts(run, config, job, queue)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise StoreError(f"the files of {run.path} are damaged ({one_line(error)})") from error
 
 
 def _facts(run: RunDirectory, config: dict[str, Any], job: dict[str, Any], queue: dict[str, Any]) -> dict[str, Any]:
@@ -58,26 +55,12 @@ def _state(run: RunDirectory, job: dict[str, Any], begun: bool, seen: float | No
     return "running" if seen is not None and time.time() - seen < ALIVE else "silent"
 
 
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        return read_json(path)
-    except StoreError:
-        return {}
-
-
 def _rounds(run: RunDirectory) -> list[dict[str, Any]]:
-    """Finished rounds of the last turn; a line that is being written is left out."""
+    """Finished rounds of the last turn."""
     found: list[dict[str, Any]] = []
-    if not run.events.is_file():
-        return found
-    for line in run.events.read_text(errors="replace").splitlines():
-        try:
-            event = json.loads(line)
-        except (ValueError, RecursionError):
-            continue
-        if event.get("event") == "RoundDone":
-            again = found and event["seconds"] < found[-1]["seconds"]
-            found = [event] if again else [*found, event]
+    for event in run.rounds():
+        again = found and event["seconds"] < found[-1]["seconds"]
+        found = [event] if again else [*found, event]
     return found
 
 

@@ -3,6 +3,8 @@
 config.json       the resolved configuration          checkpoint    the solver's state, until the run is finished
 manifest.json     versions, machine, hashes, command  model.zarr.zip, scores.json, report.html
 events.jsonl      one line an event, as it happens    kernels.zarr  the kernel store, unless it is kept elsewhere
+predictions.npz   what was said of held-out samples   calibration.json  from their scores to probabilities
+timeline.json     who worked when, in the last turn
 cluster/          jobs of the run: scripts, logs, the queue as it was last seen
 """
 
@@ -21,10 +23,11 @@ from pathlib import Path
 from typing import Any
 
 from dmkl.config import Config
-from dmkl.errors import OutputError
+from dmkl.errors import OutputError, StoreError, one_line
 from dmkl.events import Event, Progress
-from dmkl.files import append_line, locked, make_folder, read_json, write_json
+from dmkl.files import append_line, locked, make_folder, read_json, write_atomically, write_json
 from dmkl.memory import cores, cpu
+from dmkl.runtime import Runtime
 
 PACKAGES = (
     "dmkl",
@@ -37,6 +40,7 @@ PACKAGES = (
     "numba",
     "scikit-learn",
 )
+SELDOM = 30.0  # seconds between two writings of the timeline while a run goes on
 SAME = ("data", "views", "kernels", "formulation")  # sections that make a run what it is
 
 
@@ -50,10 +54,14 @@ class RunDirectory:
         self.model = path / "model.zarr.zip"
         self.scores = path / "scores.json"
         self.report = path / "report.html"
+        self.predictions = path / "predictions.npz"
+        self.calibration = path / "calibration.json"
+        self.timeline = path / "timeline.json"
         self.cluster = path / "cluster"
         self.events = path / "events.jsonl"
         self.config = path / "config.json"
         self.manifest = path / "manifest.json"
+        self._kept = 0.0
         self._lock = path / ".lock"
 
     @contextlib.contextmanager
@@ -122,11 +130,42 @@ class RunDirectory:
         line = {"time": round(time.time(), 3), "event": type(event).__name__, **facts}
         append_line(self.events, json.dumps(finite(line)))
 
+    def rounds(self) -> Iterator[dict[str, Any]]:
+        """The events of finished rounds, of all turns; a line that is being written is left out."""
+        lines = self.events.read_text(errors="replace").splitlines() if self.events.is_file() else []
+        for line in lines:
+            try:
+                event = json.loads(line)
+            except (ValueError, RecursionError):
+                continue
+            if event.get("event") == "RoundDone":
+                yield event
+
+    def keep_timeline(self, runtime: Runtime, *, seldom: bool = False) -> None:
+        """Write down who worked when; `seldom` while there is more to come."""
+        if not seldom or time.monotonic() - self._kept > SELDOM:
+            self._kept = time.monotonic()
+            write_atomically(self.timeline, json.dumps(runtime.timeline().to_dict()).encode())
+
+    def forget_predictions(self) -> None:
+        """There is a new model, of which nothing has been predicted yet."""
+        for path in (self.predictions, self.calibration):
+            path.unlink(missing_ok=True)
+
     def finish(self, scores: dict[str, Any]) -> None:
         """Mark the run as finished; its checkpoint is no longer needed."""
         write_json(self.scores, finite(scores))
         for path in (self.checkpoint, self.checkpoint.with_name(self.checkpoint.name + ".previous")):
             path.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def trusting(run: RunDirectory) -> Iterator[None]:
+    """Turn whatever goes wrong because the files of a run are not what dmkl wrote into one refusal."""
+    try:
+        yield
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        raise StoreError(f"the files of {run.path} are damaged ({one_line(error)})") from error
 
 
 def finite(value: Any) -> Any:

@@ -13,11 +13,12 @@ import numpy as np
 from dmkl.config import Config, SolveConfig
 from dmkl.data import Dataset
 from dmkl.errors import ConfigError
-from dmkl.events import Event, Note
+from dmkl.events import Event, Note, RoundDone
 from dmkl.experiment.prepare import build, formulation_of, held_out, on_the_fly, prepare
+from dmkl.experiment.reporting import read_run, score_facts
 from dmkl.experiment.rundir import RunDirectory
 from dmkl.memory import Budget, peak_resident
-from dmkl.model import Model, make_model, per_class, save_model, score
+from dmkl.model import Model, calibrate, make_model, predictions, save_model, save_predictions, score
 from dmkl.oracles import ORACLES
 from dmkl.report import write_report
 from dmkl.runtime import Runtime
@@ -56,6 +57,8 @@ def train(
 
     def observed(event: Event) -> None:
         run.log(event)
+        if isinstance(event, RoundDone):
+            run.keep_timeline(runtime, seldom=True)
         observer(event)
 
     run.check(config)
@@ -96,18 +99,20 @@ def train(
     fit = _solve(stack, store, formulation, config, observed, run.checkpoint)
     model = make_model(store, fit)
     save_model(run.model, model)
+    run.forget_predictions()
     trained = _train_facts(fit, stack, time.perf_counter() - started)
     say("train", trained)
     summary = {"kernels": kernels, "train": trained}
     if test is not None and test.labels is not None:
-        scores = _score_facts(model, test, runtime)
+        scores = _score(model, test, runtime, run)
         if config.solve.baselines and len(store.bank) > 1:
             scores |= _baselines(stack, store, test, fit, config, runtime)
         summary["score"] = scores
         say("score", scores)
     for text in stack.news():
         observed(Note(text))
-    write_report(run.report, model, fit, summary)
+    run.keep_timeline(runtime)
+    write_report(run.report, replace(read_run(run), summary=summary, finished=not fit.out_of_time))
     if not fit.out_of_time:  # else the same command, with more time, goes on
         run.finish(summary)
     say("report", {"path": str(run.report)})
@@ -173,16 +178,16 @@ def _train_facts(fit: Fit, stack: KernelStack, seconds: float) -> dict[str, Any]
     }
 
 
-def _score_facts(model: Model, test: Dataset, runtime: Runtime) -> dict[str, Any]:
+def _score(model: Model, test: Dataset, runtime: Runtime, run: RunDirectory) -> dict[str, Any]:
+    """Facts about the held-out samples; their scores are kept, and so is what makes probabilities of scores."""
     started = time.perf_counter()
     assert test.labels is not None
     scores = model.decision(test, runtime)
-    return {
-        "n": test.n,
-        "metrics": score(model, scores, test.labels),
-        "per_class": per_class(model, scores, test.labels),
-        "seconds": time.perf_counter() - started,
-    }
+    kept = predictions(model, test, scores, runtime)
+    save_predictions(run.predictions, kept)
+    if model.task != "regression":
+        calibrate(scores, test.labels).save(run.calibration)
+    return {**score_facts(model, kept), "seconds": time.perf_counter() - started}
 
 
 def _baselines(

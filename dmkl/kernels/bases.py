@@ -48,7 +48,7 @@ def _is_sparse(block: Any) -> bool:
 
 
 def _dot(X: Any, Z: Any) -> Float64:
-    if _is_sparse(X):
+    if _is_sparse(X) and _is_sparse(Z):  # new samples may come otherwise than those the model keeps
         X, Z = _narrowed(X, Z)
         return np.ascontiguousarray((X.astype(np.float64) @ Z.astype(np.float64).T).toarray())
     product: Float64 = np.matmul(dense(X), dense(Z).T)

@@ -28,6 +28,7 @@ from dmkl.tiling import Grid
 
 Float64 = NDArray[np.float64]
 BATCH_BYTES = 64e6  # kernel values of one batch of new samples
+LARGEST_BATCH = 4096
 NEGLIGIBLE = 1e-9  # a sum of coefficients this small against their sizes is rounding
 
 
@@ -70,10 +71,18 @@ class Model:
 
     def _batched(self, function: Callable[[Model, Dataset], Float64], data: Dataset, runtime: Runtime) -> Float64:
         self.check_views(data)
-        step = max(1, min(4096, int(BATCH_BYTES / (8 * max(1, len(self.samples))))))
-        spans = [slice(start, start + step) for start in range(0, data.n, step)]
-        tasks = ((self, data.take(np.arange(data.n)[span])) for span in spans)
+        tasks = ((self, data.take(np.arange(data.n)[span])) for span in self.spans(data.n))
         return np.concatenate(list(runtime.map(function, tasks)))
+
+    def spans(self, n: int) -> list[slice]:
+        """n new samples in batches whose kernel values against all support samples fit."""
+        step = self.batch_rows
+        return [slice(start, start + step) for start in range(0, n, step)]
+
+    @property
+    def batch_rows(self) -> int:
+        """New samples in one batch."""
+        return max(1, min(LARGEST_BATCH, int(BATCH_BYTES / (8 * max(1, len(self.samples))))))
 
     def predict(self, scores: Float64) -> Labels:
         """Labels from scores: the score itself, the sign for one column, the best class, or every positive label."""
@@ -143,27 +152,26 @@ class TurnedPair(CrossPair):
 def scores_of(model: Model, data: Dataset) -> Float64:
     """Scores of one batch."""
     scores = np.tile(model.intercept, (data.n, 1))
-    for _, part in _parts(model, data):
-        scores += part
+    for a, values in kernel_values(model, data):
+        scores += values @ model.of_kernel(a)
     return scores
 
 
 def shares_of(model: Model, data: Dataset) -> Float64:
     """Kernel by kernel, of one batch."""
     shares = np.zeros((data.n, len(model.weights), len(model.bank)))
-    for a, part in _parts(model, data):
-        shares[:, :, a] = part
+    for a, values in kernel_values(model, data):
+        shares[:, :, a] = values @ model.of_kernel(a)
     return shares
 
 
-def _parts(model: Model, data: Dataset) -> Iterator[tuple[int, Float64]]:
-    """Kernels with weight, and what they add to the scores (n, m)."""
+def kernel_values(model: Model, data: Dataset) -> Iterator[tuple[int, NDArray[Any]]]:
+    """The values of each kernel with weight, new samples against support samples."""
     active = [int(a) for a in np.flatnonzero(np.abs(model.weights).max(axis=0))]
     skew = [a for a in active if not model.bank.kernels[a].function.symmetric]
-    for a, values in model.bank.values(CrossPair(model, data), [a for a in active if a not in skew]):
-        yield a, values @ model.of_kernel(a)
+    yield from model.bank.values(CrossPair(model, data), [a for a in active if a not in skew])
     for a, values in model.bank.values(TurnedPair(model, data), skew):
-        yield a, values.T @ model.of_kernel(a)
+        yield a, values.T
 
 
 class TrainingViews(Protocol):

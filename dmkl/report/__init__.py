@@ -1,5 +1,6 @@
 """The report of a run."""
 
-from dmkl.report.html import write_report
+from dmkl.report.contents import Contents
+from dmkl.report.page import write_report
 
-__all__ = ["write_report"]
+__all__ = ["Contents", "write_report"]

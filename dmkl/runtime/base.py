@@ -9,6 +9,8 @@ from typing import Any, Protocol
 
 import threadpoolctl
 
+from dmkl.runtime.timeline import Timeline
+
 
 class Runtime(Protocol):
     """Runs tasks with one BLAS thread each and hands their results back in order."""
@@ -29,6 +31,9 @@ class Runtime(Protocol):
 
     def close(self) -> None:
         """Let go of what was opened for it, and leave nothing in workers of others."""
+
+    def timeline(self) -> Timeline:
+        """Who worked when, since this runtime was opened."""
 
 
 class _BlasPin:

@@ -23,12 +23,14 @@ from dmkl.errors import ClusterError
 from dmkl.memory import keep_freed
 from dmkl.runtime.base import run_task
 from dmkl.runtime.links import Given, Link, Loneliness, Refused
+from dmkl.runtime.timeline import Timeline
 
 IN_FLIGHT = 4  # tasks per worker thread that may be running or waiting for their turn
 POLL = 5.0  # seconds without a result before looking at the cluster
 LOOK = 30.0  # seconds after which it is looked at even though results keep coming
 RESUBMITS = 2  # times a task is asked again that killed its workers (each time up to four of them) or got lost
 RECOVERY = 120.0  # seconds in which a lost cluster has to come back
+LATE = 60.0  # seconds by which a finished task may be heard of after later ones; also what clocks may differ by
 RECOVERIES = 5  # lost clusters in a row, without one result from any
 
 GONE = (CancelledError, CommClosedError, ClosedClientError, OSError, TimeoutError)
@@ -61,6 +63,10 @@ class Cluster:
         self._looked = time.monotonic()
         self._session = uuid.uuid4().hex[:8]
         self.asked = 0  # tasks so far, held values included
+        self._timeline = Timeline()
+        self._threads: dict[tuple[str, int], str] = {}
+        self._heard: dict[tuple[str, float], float] = {}  # tasks in the timeline that may be told of again
+        self.timeline()  # makes the scheduler keep what it hears from now on
 
     def map(self, function: Callable[..., Any], tasks: Iterable[tuple[Any, ...]]) -> Iterator[Any]:
         pending: deque[Placed] = deque()
@@ -87,6 +93,34 @@ class Cluster:
 
     def close(self) -> None:
         self._link.close()
+
+    def timeline(self) -> Timeline:
+        """From the scheduler's stream of finished tasks, as far as it has not been read yet."""
+        since = max(self._heard.values(), default=0.0) - LATE
+        try:
+            records = self.client.get_task_stream(start=since)
+        except GONE:  # whoever asks for a result next finds out
+            return self._timeline
+        for record in records:
+            _, function, session = (*str(record["key"]).split("-"), "", "")[:3]
+            for part in record["startstops"]:
+                told = (record["key"], part["start"])
+                if session == self._session and told not in self._heard:
+                    self._heard[told] = part["stop"]
+                    name = function if part["action"] == "compute" else part["action"]
+                    worker = self._thread(record["worker"], record["thread"])
+                    self._timeline.add(worker, name, part["start"], part["stop"])
+        since = max(self._heard.values(), default=0.0) - LATE
+        self._heard = {told: stop for told, stop in self._heard.items() if stop >= since}
+        return self._timeline
+
+    def _thread(self, worker: str, thread: int) -> str:
+        """A name for one thread of a worker."""
+        if (worker, thread) not in self._threads:
+            earlier = sum(address == worker for address, _ in self._threads)
+            name = worker.rpartition("/")[2]
+            self._threads[worker, thread] = f"{name} thread {earlier + 1}" if earlier else name
+        return self._threads[worker, thread]
 
     def _place(self, placed: Placed) -> Future:
         """The future of a value; asked for again if this cluster has never heard of it, or has lost it."""
@@ -187,6 +221,7 @@ class Cluster:
             else:
                 self._generation += 1
                 self._looked = time.monotonic()
+                self.timeline()
                 return
 
 

@@ -99,5 +99,7 @@ def _summary(problem: Problem, state: State, seconds: float) -> RoundDone:
         kernels=int(np.atleast_2d(state.weights > 0).any(axis=0).sum()),
         gap=float(state.gap.max()),
         tol=problem.tol,
+        objective=float(state.primal.sum()),
+        dual=float(state.dual.sum()),
         seconds=seconds,
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -12,6 +14,8 @@ if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
 Arrays: TypeAlias = "dict[str, Block]"
+Length: TypeAlias = Callable[[Mapping[str, tuple[int, ...]]], int]  # samples, from the shapes of all arrays
+Stream: TypeAlias = "Callable[[Path, int, Length], Iterator[Arrays] | None]"
 
 
 def as_csr(matrix: Any) -> csr_array:

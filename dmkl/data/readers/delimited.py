@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import csv
+import itertools
+import math
 import warnings
 from collections import Counter
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, TextIO
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dmkl.data.readers.common import Arrays
+from dmkl.data.readers.common import Arrays, Length
 from dmkl.errors import DataError
 
 
@@ -32,8 +35,46 @@ def _read(path: Path, delimiter: str) -> Arrays:
         if table is not None:
             return {name: table[:, column] for column, name in enumerate(header)}
         file.seek(0)
+        next(csv.reader(file, delimiter=delimiter))
         rows = _rows(path, file, header, delimiter)
+        if not rows:
+            raise DataError(f"{path} has a header line but no rows", "write or download it again")
     return {name: _column([row[place] for row in rows]) for place, name in enumerate(header)}
+
+
+def stream_csv(path: Path, rows: int, length: Length) -> Iterator[Arrays]:
+    """So many rows of `read_csv` after another."""
+    return _stream(path, rows, ",")
+
+
+def stream_tsv(path: Path, rows: int, length: Length) -> Iterator[Arrays]:
+    """So many rows of `read_tsv` after another."""
+    return _stream(path, rows, "\t")
+
+
+def _stream(path: Path, rows: int, delimiter: str) -> Iterator[Arrays]:
+    """Columns that are text in the first batch stay text, also where all cells of a batch look like numbers."""
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        header = _header(path, file, delimiter)
+        text: set[str] | None = None
+        done = 0
+        while lines := list(itertools.islice(file, rows)):
+            table = None if text else _numbers(lines, len(header), delimiter)
+            if table is not None:
+                count, arrays = len(table), {name: table[:, column] for column, name in enumerate(header)}
+            else:
+                more = itertools.chain(lines, file)  # a cell may go on in the next line
+                cells = _rows(path, more, header, delimiter, before=done, most=len(lines))
+                count = len(cells)
+                columns = {name: [row[place] for row in cells] for place, name in enumerate(header)}
+                arrays = {name: _column(column, name in (text or ())) for name, column in columns.items()}
+            if not count:
+                continue  # blank lines
+            text = {name for name, values in arrays.items() if values.dtype.kind == "U"} if text is None else text
+            done += count
+            yield dict(arrays)
+        if not done:
+            raise DataError(f"{path} has a header line but no rows", "write or download it again")
 
 
 def _header(path: Path, file: TextIO, delimiter: str) -> list[str]:
@@ -52,7 +93,7 @@ def _header(path: Path, file: TextIO, delimiter: str) -> list[str]:
     return header
 
 
-def _numbers(file: TextIO, columns: int, delimiter: str) -> NDArray[np.float64] | None:
+def _numbers(file: TextIO | list[str], columns: int, delimiter: str) -> NDArray[np.float64] | None:
     """A purely numeric table at the speed of numpy; None when it is anything else or damaged."""
     try:
         with warnings.catch_warnings():
@@ -63,31 +104,33 @@ def _numbers(file: TextIO, columns: int, delimiter: str) -> NDArray[np.float64] 
     return table if table.shape[0] and table.shape[1] == columns else None
 
 
-def _rows(path: Path, file: TextIO, header: list[str], delimiter: str) -> list[list[str]]:
-    """All rows as text, whole and without empty cells; rows count from 1 below the header."""
-    reader = csv.reader(file, delimiter=delimiter, strict=True)
-    next(reader)
+def _rows(
+    path: Path, lines: Iterable[str], header: list[str], delimiter: str, *, before: int = 0, most: float = math.inf
+) -> list[list[str]]:
+    """Rows as text, whole and without empty cells, `before` of which have been read already: all of them, or those that
+    begin in the first `most` lines."""
+    reader = csv.reader(lines, delimiter=delimiter, strict=True)
     rows: list[list[str]] = []
     for row in reader:
-        if not row:  # blank lines, mostly at the end
-            continue
-        where = f"{path}: row {len(rows) + 1} (line {reader.line_num})"
-        if len(row) != len(header):
-            raise DataError(f"{where} has {len(row)} cells, the header {len(header)}", "complete the row")
-        cells = [cell.strip() for cell in row]
-        if "" in cells:
-            raise DataError(
-                f"{where} has an empty cell in column '{header[cells.index('')]}'", "fill it or drop the row"
-            )
-        rows.append(cells)
-    if not rows:
-        raise DataError(f"{path} has a header line but no rows", "write or download it again")
+        if row:  # blank lines are mostly at the end
+            line = "" if before else f" (line {reader.line_num + 1})"
+            where = f"{path}: row {before + len(rows) + 1}{line}"
+            if len(row) != len(header):
+                raise DataError(f"{where} has {len(row)} cells, the header {len(header)}", "complete the row")
+            cells = [cell.strip() for cell in row]
+            if "" in cells:
+                raise DataError(
+                    f"{where} has an empty cell in column '{header[cells.index('')]}'", "fill it or drop the row"
+                )
+            rows.append(cells)
+        if reader.line_num >= most:
+            break
     return rows
 
 
-def _column(cells: list[str]) -> NDArray[Any]:
+def _column(cells: list[str], is_text: bool = False) -> NDArray[Any]:
     """Numbers if all cells are, else text."""
-    if all(_is_number(cell) for cell in cells):
+    if not is_text and all(_is_number(cell) for cell in cells):
         return np.array([float(cell) for cell in cells], dtype=np.float64)
     return np.array(cells, dtype=np.str_)
 

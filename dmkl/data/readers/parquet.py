@@ -2,43 +2,65 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dmkl.data.readers.common import Arrays
+from dmkl.data.readers.common import Arrays, Length
 from dmkl.errors import DataError
 from dmkl.memory import require_free
 
 SMALLEST = 8  # bytes a cell takes at least, as numbers or text of ours; encoded, a million may take ten
+BUFFER = 2**20  # bytes of a column that are read at a time; else whole row groups would be, often all of the file
 
 
 def read_parquet(path: Path) -> Arrays:
     """Columns of numbers, truth values and text; dates, lists and other types are passed over."""
+    with path.open("rb") as file:
+        return _arrays(path, _opened(path, file, sys.maxsize).read(), 0)
+
+
+def stream_parquet(path: Path, rows: int, length: Length) -> Iterator[Arrays]:
+    """The same, so many rows after another."""
+    import pyarrow
+
+    with path.open("rb") as file:
+        done = 0
+        for batch in _opened(path, file, rows).iter_batches(batch_size=rows):
+            yield _arrays(path, pyarrow.Table.from_batches([batch]), done)
+            done += batch.num_rows
+
+
+def _opened(path: Path, file: Any, rows: int) -> Any:
+    """The file, of which so many rows will be in memory at a time."""
     try:
         import pyarrow.parquet
     except ImportError:
         raise DataError(f"reading {path} needs pyarrow", "pip install 'dmkl[parquet]'") from None
-    with path.open("rb") as file:
-        content = pyarrow.parquet.ParquetFile(file)
-        names = [str(name) for name in content.schema_arrow.names]
-        if len(set(names)) != len(names):
-            raise DataError(f"{path} has two columns of the same name", "rename one of them")
-        require_free(content.metadata.num_rows * len(names) * SMALLEST, str(path))
-        table = content.read()
-    if table.num_rows == 0:
+    content = pyarrow.parquet.ParquetFile(file, pre_buffer=False, buffer_size=BUFFER)
+    names = [str(name) for name in content.schema_arrow.names]
+    if len(set(names)) != len(names):
+        raise DataError(f"{path} has two columns of the same name", "rename one of them")
+    require_free(min(rows, content.metadata.num_rows) * len(names) * SMALLEST, str(path))
+    if content.metadata.num_rows == 0:
         raise DataError(f"{path} has no rows", "write or download it again")
+    return content
+
+
+def _arrays(path: Path, table: Any, before: int) -> Arrays:
     arrays: Arrays = {}
-    for name, column in zip(names, table.columns, strict=True):
-        array = _column(path, name, column)
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        array = _column(path, str(name), column, before)
         if array is not None:
-            arrays[name] = array
+            arrays[str(name)] = array
     return arrays
 
 
-def _column(path: Path, name: str, column: Any) -> NDArray[Any] | None:
+def _column(path: Path, name: str, column: Any, before: int) -> NDArray[Any] | None:
     from pyarrow import types
 
     if types.is_dictionary(column.type):  # how pandas writes categories
@@ -49,7 +71,7 @@ def _column(path: Path, name: str, column: Any) -> NDArray[Any] | None:
     if not (text or decimal or types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind)):
         return None
     if column.null_count:
-        row = column.is_null().to_pylist().index(True) + 1
+        row = before + column.is_null().to_pylist().index(True) + 1
         raise DataError(f"{path}: row {row} has an empty cell in column '{name}'", "fill it or drop the row")
     values = column.to_numpy()
     if text:

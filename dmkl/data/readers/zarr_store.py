@@ -6,34 +6,60 @@ import json
 import math
 import os
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dmkl.data.readers.common import Arrays
+from dmkl.data.readers.common import Arrays, Length
 from dmkl.errors import DataError
-from dmkl.memory import require_free
+from dmkl.memory import available, require_free
 
 MOST_CHUNKS = 100_000  # each takes a tenth of a millisecond, whether it is there or not
 
 
 def read_zarr(path: Path) -> Arrays:
     """The arrays at the top of a group by name, or a single array named by the folder's stem."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # zarr warns of fixed-width text, which it reads well
+        return {name: _read(path, name, array, slice(None)) for name, array in _members(path).items()}
+
+
+def stream_zarr(path: Path, rows: int, length: Length) -> Iterator[Arrays] | None:
+    """The same in slices of the arrays that have a row a sample."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        members = _members(path)
+    n = length({name: array.shape for name, array in members.items() if array.shape})
+    return _slices(path, members, n, rows) if n else None
+
+
+def _slices(path: Path, members: dict[str, Any], n: int, rows: int) -> Iterator[Arrays]:
+    for start in range(0, n, rows):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            batch = {
+                name: _read(path, name, array, slice(start, start + rows) if array.shape[:1] == (n,) else slice(None))
+                for name, array in members.items()
+            }
+        yield batch
+
+
+def _members(path: Path) -> dict[str, Any]:
     import zarr
 
     _refuse_pipes(path)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # zarr warns of fixed-width text, which it reads well
-        try:
-            node = zarr.open(str(path), mode="r")
-        except FileNotFoundError:
-            raise DataError(f"{path} is not a zarr group or array", "write or copy the whole folder again") from None
-        if isinstance(node, zarr.Array):
-            return {path.stem: _read(path, path.stem, node)}
-        members = dict(sorted(node.arrays()))  # zarr lists in the order of the file system
-        return {name: _read(path, name, array) for name, array in members.items()}
+    try:
+        node = zarr.open(str(path), mode="r")
+    except FileNotFoundError:
+        raise DataError(f"{path} is not a zarr group or array", "write or copy the whole folder again") from None
+    # zarr lists in the order of the file system
+    arrays = {path.stem: node} if isinstance(node, zarr.Array) else dict(sorted(node.arrays()))
+    for name, array in arrays.items():
+        _check(path, name, array)
+    return arrays
 
 
 def _refuse_pipes(path: Path) -> None:
@@ -44,7 +70,8 @@ def _refuse_pipes(path: Path) -> None:
                 raise DataError(f"{Path(folder, name)} is no file", "copy the whole folder again")
 
 
-def _read(path: Path, name: str, array: Any) -> NDArray[Any]:
+def _check(path: Path, name: str, array: Any) -> None:
+    """Refuse what would be run, or claims to be much and is nothing."""
     described = array.metadata.to_dict()
     codecs = [described.get(key) for key in ("filters", "compressor", "codecs")]
     # zarr would decode such chunks with pickle, that is run whatever code they contain
@@ -54,6 +81,12 @@ def _read(path: Path, name: str, array: Any) -> NDArray[Any]:
         )
     if array.nchunks > MOST_CHUNKS:
         raise DataError(f"array '{name}' of {path} has {array.nchunks:,} chunks", "write it in larger chunks")
-    require_free(max(array.nbytes, math.prod(array.chunks) * array.dtype.itemsize), f"array '{name}' of {path}")
-    values = np.asarray(array[...])
+    if array.nbytes > available() and array.nchunks_initialized < array.nchunks:  # such are read as zeros, for ever
+        raise DataError(f"array '{name}' of {path} lacks some of its {array.nchunks:,} chunks", "copy the folder again")
+
+
+def _read(path: Path, name: str, array: Any, where: slice) -> NDArray[Any]:
+    shape = (len(range(*where.indices(array.shape[0]))), *array.shape[1:]) if array.shape else ()
+    require_free(max(math.prod(shape), math.prod(array.chunks)) * array.dtype.itemsize, f"array '{name}' of {path}")
+    values = np.asarray(array[where] if array.shape else array[...])
     return np.array(values.tolist(), dtype=np.str_) if values.dtype.kind == "T" else values

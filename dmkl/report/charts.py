@@ -1,0 +1,153 @@
+"""Charts as inline SVG, drawn for the width of a phone and scaled up from there."""
+
+from __future__ import annotations
+
+import html
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from dmkl.report.markup import Raw, figure, legend, number, text
+
+WIDTH, HEIGHT = 380, 230
+LEFT, RIGHT, TOP, BOTTOM = 52, 10, 10, 36  # room for axes
+TICKS = 5
+MARKED = 40  # points that get a dot each; more are a line only
+
+Point = tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Series:
+    """Points joined by a line, in one of the style sheet's colours; faint ones have no name in the legend."""
+
+    name: str
+    points: Sequence[Point]
+    colour: str = "c1"
+    faint: bool = False
+    line: bool = True  # or dots alone
+
+
+@dataclass(frozen=True)
+class Axis:
+    """A range of values with its name; `log` for values over several powers of ten."""
+
+    name: str
+    low: float
+    high: float
+    log: bool = False
+    whole: bool = False  # no parts of one between ticks
+
+    def place(self, value: float) -> float:
+        """From 0 at the low end to 1."""
+        low, high, value = (math.log10(x) if self.log else x for x in (self.low, self.high, value))
+        return min(1.0, max(0.0, (value - low) / (high - low))) if high > low else 0.5
+
+    def ticks(self) -> list[float]:
+        if self.log:
+            first, last = math.ceil(math.log10(self.low) - 1e-9), math.floor(math.log10(self.high) + 1e-9)
+            return [10.0**power for power in range(first, last + 1, max(1, (last - first + TICKS) // TICKS))]
+        rough = max((self.high - self.low) / TICKS or 1.0, 1.0 if self.whole else 0.0)
+        unit = 10.0 ** math.floor(math.log10(rough))
+        step = next(factor * unit for factor in (1, 2, 5, 10) if factor * unit >= rough * (1 - 1e-9))
+        first = math.ceil(self.low / step - 1e-9)
+        return [k * step for k in range(first, math.floor(self.high / step + 1e-9) + 1)]
+
+
+def around(name: str, values: Iterable[float], *, log: bool = False, whole: bool = False) -> Axis:
+    """An axis over all finite values: to the powers of ten around them, or with a little room; `whole` from 0."""
+    finite = [value for value in values if math.isfinite(value) and (value > 0 or not log)] or [1.0]
+    low, high = min(finite), max(finite)
+    if log:
+        low, high = 10.0 ** math.floor(math.log10(low)), 10.0 ** math.ceil(math.log10(high))
+        return Axis(name, low, high * 10 if high == low else high, log=True)
+    room = 0.05 * (high - low) or 0.05 * abs(high) or 1.0
+    return Axis(name, 0.0, max(high, 1.0), whole=True) if whole else Axis(name, low - room, high + room)
+
+
+def line_chart(
+    caption: str, series: Sequence[Series], x: Axis, y: Axis, *, level: float | None = None, diagonal: bool = False
+) -> Raw:
+    """Lines over a grid, with a legend when there is more than one; `level` is a dashed horizontal line."""
+    parts = [_grid(x, y)]
+    if level is not None and y.low <= level <= y.high:
+        height = _down(y, level)
+        parts.append(f'<line class="level" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{height}" y2="{height}"/>')
+    if diagonal:
+        ends = [(max(x.low, y.low),) * 2, (min(x.high, y.high),) * 2]
+        parts.append(f'<polyline class="level" points="{_path(ends, x, y)}"/>')
+    parts += [_drawn(line, x, y) for line in series]
+    named = [(line.colour, line.name) for line in series if not line.faint]
+    return figure(caption, _svg(caption, parts), legend(named) if len(named) > 1 else "")
+
+
+def band(low: Sequence[Point], high: Sequence[Point]) -> Series:
+    """The room between two lines."""
+    return Series("band", [*low, *reversed(high)], faint=True)
+
+
+def histogram(caption: str, name: str, counts: Sequence[int], edges: Sequence[float]) -> Raw:
+    """How many values lie between neighbouring edges."""
+    x, y = Axis(name, edges[0], edges[-1]), around("how many", [0.0, *counts], whole=True)
+    parts = [_grid(x, y)]
+    for count, low, high in zip(counts, edges[:-1], edges[1:], strict=True):
+        left, right, height = _across(x, low), _across(x, high), _down(y, count)
+        parts.append(
+            f'<rect class="c1" x="{left}" y="{height}" width="{max(1.0, right - left - 1):.1f}" '
+            f'height="{HEIGHT - BOTTOM - height:.1f}"/>'
+        )
+    return figure(caption, _svg(caption, parts))
+
+
+def _svg(caption: str, parts: Sequence[str]) -> str:
+    return (
+        f'<svg class="chart" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{html.escape(caption)}">'
+        f"{''.join(parts)}</svg>"
+    )
+
+
+def _drawn(line: Series, x: Axis, y: Axis) -> str:
+    points = [(a, b) for a, b in line.points if math.isfinite(a) and math.isfinite(b) and (b > 0 or not y.log)]
+    if line.name == "band":
+        return f'<polygon class="band {line.colour}" points="{_path(points, x, y)}"/>'
+    kind = f"faint {line.colour}" if line.faint else line.colour
+    drawn = f'<polyline class="{kind}" points="{_path(points, x, y)}"/>' if line.line else ""
+    if not line.line or (len(points) <= MARKED and not line.faint):
+        size = "2.5" if line.line else "2"
+        dots = (f'<circle cx="{_across(x, a)}" cy="{_down(y, b)}" r="{size}"/>' for a, b in points)
+        drawn += f'<g class="{line.colour}">{"".join(dots)}</g>'
+    return drawn
+
+
+def _grid(x: Axis, y: Axis) -> str:
+    parts = []
+    for tick in y.ticks():
+        height = _down(y, tick)
+        parts.append(f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{height}" y2="{height}"/>')
+        parts.append(f'<text class="end" x="{LEFT - 5}" y="{height + 3.5:.1f}">{_tick(tick)}</text>')
+    for tick in x.ticks():
+        parts.append(f'<text class="mid" x="{_across(x, tick)}" y="{HEIGHT - BOTTOM + 14}">{_tick(tick)}</text>')
+    middle = (LEFT + WIDTH - RIGHT) / 2
+    parts.append(f'<text class="mid" x="{middle}" y="{HEIGHT - 5}">{text(x.name)}</text>')
+    upright = f"translate(10 {(TOP + HEIGHT - BOTTOM) / 2}) rotate(-90)"
+    parts.append(f'<text class="mid" transform="{upright}">{text(y.name)}</text>')
+    return f'<g class="grid">{"".join(parts)}</g>'
+
+
+def _tick(value: float) -> str:
+    if value and not 1e-3 <= abs(value) < 1e5:
+        mantissa, exponent = f"{value:.2e}".split("e")
+        return f"{float(mantissa):g}e{int(exponent)}"
+    return number(int(value)) if float(value).is_integer() else f"{value:.4g}"
+
+
+def _path(points: Iterable[Point], x: Axis, y: Axis) -> str:
+    return " ".join(f"{_across(x, a)},{_down(y, b)}" for a, b in points)
+
+
+def _across(axis: Axis, value: float) -> float:
+    return round(LEFT + axis.place(value) * (WIDTH - LEFT - RIGHT), 1)
+
+
+def _down(axis: Axis, value: float) -> float:
+    return round(HEIGHT - BOTTOM - axis.place(value) * (HEIGHT - TOP - BOTTOM), 1)
