@@ -654,7 +654,8 @@ def unpredicted(runs: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFix
                 assert main(["predict", str(run), str(path), "-o", str(tmp_path / output)]) in (4, 6)
             said = capsys.readouterr().err
             assert "internal error" not in said
-            assert said.startswith("error: ") and said.count("\n") == 2
+            assert said.startswith("error: ")
+            assert said.count("\n") == 2
             assert not list(tmp_path.glob("*out.*"))
         return said
 
