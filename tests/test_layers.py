@@ -37,6 +37,7 @@ LAYERS = (
     "oracles",
     "solvers",
     "model",
+    "tuning",
     "estimators",
     "report",
     "experiment",

@@ -2,7 +2,7 @@
 
 from dmkl.data.dataset import Dataset, View, make_view
 from dmkl.data.examples import EXAMPLES
-from dmkl.data.folds import Fold, make_folds
+from dmkl.data.folds import Fold, check_counts, make_folds
 from dmkl.data.labels import Labels, encode_like, make_labels
 from dmkl.data.load import load_dataset, load_split, read_source, split
 from dmkl.data.readers import READERS, read_arrays
@@ -14,6 +14,7 @@ __all__ = [
     "Fold",
     "Labels",
     "View",
+    "check_counts",
     "encode_like",
     "load_dataset",
     "load_split",

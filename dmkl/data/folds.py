@@ -23,8 +23,7 @@ class Fold:
 
 def make_folds(labels: Labels, count: int, *, repeats: int = 1, seed: int = 0) -> list[Fold]:
     """`count` folds for each repeat, in order; each repeat deals the samples anew."""
-    if count < 2 or repeats < 1:
-        raise ConfigError(f"{count} folds, {repeats} repeats", "use at least 2 folds and 1 repeat")
+    check_counts(count, repeats)
     _refuse_too_many(labels, count)
     folds = []
     for rng in np.random.default_rng(seed).spawn(repeats):
@@ -33,8 +32,13 @@ def make_folds(labels: Labels, count: int, *, repeats: int = 1, seed: int = 0) -
     return folds
 
 
+def check_counts(folds: int, repeats: int) -> None:
+    if folds < 2 or repeats < 1:
+        raise ConfigError(f"{folds} folds and {repeats} repeats are too few", "use at least 2 folds and 1 repeat")
+
+
 def _refuse_too_many(labels: Labels, count: int) -> None:
-    """Every class should be met in every fold, and where samples have several labels, what has not got the label too."""
+    """Every class should be met in every fold; of several labels a sample, also what is without one."""
     fewest, whose = len(labels), ""
     if labels.task == "multilabel":
         members = labels.values.sum(axis=0, dtype=np.int64)

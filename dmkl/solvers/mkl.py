@@ -9,9 +9,9 @@ weights gives the sparse alpha; the certificate needs nothing else.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,6 +45,8 @@ class VSKL(BoundedByC):
     q: float = 2.0
     C: float = 1.0
 
+    usual: ClassVar[Mapping[str, Sequence[Any]]] = {"q": (1.0, 1.5, 2.0, 3.0, 8.0, np.inf), **BoundedByC.usual}
+
     def __post_init__(self) -> None:
         check_C(self.C)
         if not self.q >= 1:
@@ -74,6 +76,8 @@ class LpMKL(BoundedByC):
 
     p: float = 2.0
     C: float = 1.0
+
+    usual: ClassVar[Mapping[str, Sequence[Any]]] = {"p": (1.0, 1.25, 2.0, 4.0, np.inf), **BoundedByC.usual}
 
     def __post_init__(self) -> None:
         check_C(self.C)

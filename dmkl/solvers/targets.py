@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -34,6 +35,11 @@ class WithLoss(Formulation):
         if labels.task != "regression" or not self.own_loss().regression:
             return labels.signs()
         return np.asarray(labels.values[:, None], dtype=np.float64)
+
+
+def usual_loss(labels: Labels) -> dict[str, Sequence[Any]]:
+    """The loss to try where none is named and the default one, the hinge, is not for the task."""
+    return {"loss": ("squared",)} if labels.task == "regression" else {}
 
 
 def first_samples(problem: Problem, loss: Loss) -> NDArray[np.bool_]:

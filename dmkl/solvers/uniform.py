@@ -7,24 +7,33 @@ The baseline every learnt combination has to beat.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
+from dmkl.data import Labels
 from dmkl.errors import ConfigError
 from dmkl.solvers.fixed_loss import FixedLoss
 from dmkl.solvers.fixed_weights import FixedWeights
 from dmkl.solvers.problem import MINOR, Formulation, Problem, Solver
 from dmkl.solvers.rounds import Rounds
 from dmkl.solvers.state import Float64
-from dmkl.solvers.targets import WithLoss
+from dmkl.solvers.targets import WithLoss, usual_loss
+from dmkl.stack import KernelStack
 
 
 class BoundedByC(Formulation):
     """Formulations whose C bounds every alpha."""
 
     C: float
+
+    usual: ClassVar[Mapping[str, Sequence[Any]]] = {"C": (0.1, 1.0, 10.0, 100.0)}
+
+    @property
+    def strength(self) -> float:
+        return 1.0 / self.C
 
     def stretch(self, start: Any) -> float:
         return float(self.C / start.C)
@@ -47,6 +56,12 @@ class UniformMKL(WithLoss, BoundedByC):
         if not (self.intercept or self.loss == "hinge"):
             raise ConfigError("only the hinge loss can do without an intercept")
         self.own_loss()
+
+    @classmethod
+    def usual_grids(
+        cls, stack: KernelStack, labels: Labels, given: Mapping[str, Sequence[Any]]
+    ) -> list[dict[str, Sequence[Any]]]:
+        return [{**cls.usual, **usual_loss(labels), **given}]
 
     def baseline(self, weights: Float64) -> UniformMKL:
         return self
