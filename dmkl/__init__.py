@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         solve_path,
     )
     from dmkl.stack import KernelStack
+    from dmkl.tuning import Tuned, tune
 
 _ESTIMATORS = ("SpicyMKLClassifier", "SpicyMKLRegressor")
 _SOLVERS = (
@@ -51,15 +52,17 @@ __all__ = [
     "SpicyMKL",
     "SpicyMKLClassifier",
     "SpicyMKLRegressor",
+    "Tuned",
     "UniformMKL",
     "__version__",
     "grid",
     "repair",
     "solve",
     "solve_path",
+    "tune",
 ]
 
-_HOMES = {"KernelStack": "dmkl.stack", "repair": "dmkl.kernels"}
+_HOMES = {"KernelStack": "dmkl.stack", "repair": "dmkl.kernels", "Tuned": "dmkl.tuning", "tune": "dmkl.tuning"}
 _HOMES |= dict.fromkeys(_SOLVERS, "dmkl.solvers") | dict.fromkeys(_ESTIMATORS, "dmkl.estimators")
 
 

@@ -96,6 +96,17 @@ class RunConfig:
 
 
 @dataclass(frozen=True)
+class TuneConfig:
+    """What `dmkl tune` tries, and by which rule it chooses."""
+
+    folds: int = 5
+    repeats: int = 1
+    rule: str = "one-se"  # one-se | best
+    formulations: tuple[str, ...] = ()  # default: that of [formulation]
+    grid: Parameters = field(default_factory=dict)  # values of constants; default: each formulation's usual ones
+
+
+@dataclass(frozen=True)
 class Config:
     """A whole experiment."""
 
@@ -105,19 +116,13 @@ class Config:
     formulation: FormulationConfig = FormulationConfig()
     solve: SolveConfig = SolveConfig()
     run: RunConfig = RunConfig()
+    tune: TuneConfig = TuneConfig()
     cluster: Parameters = field(default_factory=dict)  # values that replace the SLURM profile's
 
     def to_dict(self) -> dict[str, Any]:
         """The plain tables this configuration would be read from."""
-        return {
-            "data": _plain(self.data),
-            "views": {name: _plain(view) for name, view in self.views.items()},
-            "kernels": [_plain(kernel) for kernel in self.kernels],
-            "formulation": _plain(self.formulation),
-            "solve": _plain(self.solve),
-            "run": _plain(self.run),
-            "cluster": json.loads(json.dumps(self.cluster)),
-        }
+        plain: dict[str, Any] = json.loads(json.dumps(dataclasses.asdict(self)))
+        return plain
 
 
 def read_config(path: Path, overrides: Mapping[str, str] | None = None) -> Config:
@@ -152,6 +157,7 @@ def parse_config(
         formulation=construct(FormulationConfig, table.get("formulation", {}), "[formulation]"),
         solve=construct(SolveConfig, table.get("solve", {}), "[solve]"),
         run=construct(RunConfig, table.get("run", {}), "[run]"),
+        tune=construct(TuneConfig, table.get("tune", {}), "[tune]"),
         cluster=dict(_table(table.get("cluster", {}), "[cluster]")),
     )
     if base is not None:
@@ -292,8 +298,3 @@ def _check(config: Config) -> None:
         parse_bytes(config.run.memory)
     if config.solve.max_time:
         parse_seconds(config.solve.max_time)
-
-
-def _plain(value: Any) -> dict[str, Any]:
-    plain: dict[str, Any] = json.loads(json.dumps(dataclasses.asdict(value)))
-    return plain

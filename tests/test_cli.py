@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import flip_a_bit, three_classes
+from conftest import flip_a_bit, save_npz, three_classes
 
 from dmkl.cli.main import main
 from dmkl.experiment import RunDirectory
@@ -43,10 +43,7 @@ tile = 40
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A working directory with data and a configuration."""
-    data = three_classes(120)
-    arrays = {f"X_{name}": np.asarray(view.values) for name, view in data.views.items()}
-    assert data.labels is not None
-    np.savez(tmp_path / "data.npz", y=data.labels.values, **arrays)
+    save_npz(tmp_path / "data.npz", three_classes(120))
     (tmp_path / "config.toml").write_text(CONFIG)
     monkeypatch.chdir(tmp_path)
     return tmp_path
@@ -377,7 +374,7 @@ def test_doctor_finds_this_machine_well(folder: Path, capsys: pytest.CaptureFixt
     assert "oracle smo: solved a tiny SVM" in shown
 
 
-@pytest.mark.parametrize("command", ["kernels", "train", "predict", "evaluate", "info", "doctor"])
+@pytest.mark.parametrize("command", ["kernels", "train", "tune", "predict", "evaluate", "info", "doctor"])
 def test_every_command_explains_itself(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(command, "--help") == 0
     assert "Usage: dmkl" in capsys.readouterr().out

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from dmkl.events import Event, Note, Progress, RoundDone
+from dmkl.events import Event, Note, PointDone, Progress, RoundDone
 
 PLAIN_EVERY = 5.0  # seconds between progress lines when there is no terminal
 
@@ -76,6 +76,11 @@ class Console:
             self.note(event.text)
         elif isinstance(event, Progress):
             self._advance(event.stage, event.done, event.total, "")
+        elif isinstance(event, PointDone):
+            detail = f"fold {event.fold + 1}, {event.formulation}: {event.score:.4g}"
+            self._advance("tuned", event.done, event.total, detail)
+            if self._verbosity > 0:
+                self._err(f"tuned    {event.done}/{event.total}  {detail}")
         elif isinstance(event, RoundDone):
             detail = f"round {event.round}, worst gap {short(event.gap)}, {event.svm_calls} SVM calls"
             self._advance("solved", event.finished, event.classes, detail)

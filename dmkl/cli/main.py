@@ -14,6 +14,7 @@ from dmkl.cli.predict import evaluate, predict
 from dmkl.cli.status import status
 from dmkl.cli.submit import submit
 from dmkl.cli.train import train
+from dmkl.cli.tune import tune
 from dmkl.errors import ConfigError, DmklError, ResourceError
 from dmkl.version import __version__
 
@@ -30,7 +31,7 @@ def cli(debug: bool) -> None:
     """Multiple kernel learning with a proof of optimality, from a laptop to a cluster."""
 
 
-for command in (kernels, train, submit, status, predict, evaluate, info, cluster, doctor):
+for command in (kernels, train, tune, submit, status, predict, evaluate, info, cluster, doctor):
     cli.add_command(command)
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -14,13 +16,14 @@ from dmkl.cli.source import budget, read_source
 from dmkl.config import Config
 from dmkl.errors import ConfigError, DeadlineReached, SolverError
 
+if TYPE_CHECKING:
+    from dmkl.experiment import RunDirectory, Trained
+    from dmkl.runtime import Runtime
+
 
 @click.command()
 @click.argument("source", required=False, metavar="[CONFIG|STORE]")
-@click.option("-o", "--output", metavar="RUN", help="Run directory (default: runs/NAME).")
-@click.option("--tol", type=float, help="Certified relative gap to reach.")
-@click.option("--max-time", metavar="TIME", help="Stop after '30 m' or '2 h' with the best certified model.")
-@click.option("--oracle", metavar="NAME", help="SVM solver: smo or libsvm.")
+@options.fit
 @click.option(
     "--dry-run", is_flag=True, help="With --cluster slurm: print the worker jobs' script and do nothing else."
 )
@@ -44,23 +47,16 @@ def train(
     """
     from dmkl.experiment import RunDirectory
     from dmkl.experiment import train as train_run
-    from dmkl.runtime import open_runtime
 
     console = Console(as_json=as_json, verbosity=options.verbosity(verbose, quiet))
     given = read_source(source, example, options.overrides(settings, **named))
     out = Path(output or Path("runs", given.name))
-    directory, run = RunDirectory(out), given.config.run
+    directory = RunDirectory(out)
     if dry_run:
         console.text(_script(given.config, directory.cluster))
         return
     directory.check(given.config)  # before a cluster is started
-    where: dict[str, Any] = {
-        "workers": run.workers,
-        "settings": given.config.cluster,
-        "folder": directory.cluster,
-        "note": console.note,
-    }
-    with directory.alone(), console.progress(), terminable(), open_runtime(run.cluster, **where) as runtime:
+    with running(given.config, directory, console) as runtime:
         trained = train_run(
             given.config,
             out,
@@ -68,10 +64,40 @@ def train(
             budget(given.config),
             store=given.store,
             observer=console.observe,
-            say=lambda stage, facts: console.line(stage, *WORDS[stage](facts), seconds=facts.get("seconds")),
+            say=stages(console),
         )
+    conclude(trained, given.config, console)
+
+
+@contextmanager
+def running(config: Config, directory: RunDirectory, console: Console) -> Iterator[Runtime]:
+    """The runtime of a run that has its directory to itself."""
+    from dmkl.runtime import open_runtime
+
+    where: dict[str, Any] = {
+        "workers": config.run.workers,
+        "settings": config.cluster,
+        "folder": directory.cluster,
+        "note": console.note,
+    }
+    with (
+        directory.alone(),
+        console.progress(),
+        terminable(),
+        open_runtime(config.run.cluster, **where) as runtime,
+    ):
+        yield runtime
+
+
+def stages(console: Console) -> Callable[[str, dict[str, Any]], None]:
+    """What says a stage's facts as a line."""
+    return lambda stage, facts: console.line(stage, *WORDS[stage](facts), seconds=facts.get("seconds"))
+
+
+def conclude(trained: Trained, config: Config, console: Console) -> None:
+    """The JSON of a run; refuse to call it a success where it is none."""
     console.result({**trained.summary, "run": str(trained.run.path)})
-    facts = trained.summary["train"]
+    out, facts = trained.run.path, trained.summary["train"]
     if facts["out_of_time"]:
         raise DeadlineReached(
             f"out of time with a gap of {short(facts['gap'])} after {facts['rounds']} rounds",
@@ -79,7 +105,7 @@ def train(
         )
     if not facts["converged"]:
         raise SolverError(
-            f"the gap is {short(facts['gap'])} after {facts['rounds']} rounds, not {given.config.solve.tol:g}",
+            f"the gap is {short(facts['gap'])} after {facts['rounds']} rounds, not {config.solve.tol:g}",
             f"the model in {out} is the best found",
         )
 
@@ -121,9 +147,24 @@ def _score(facts: dict[str, Any]) -> list[str]:
     return words
 
 
+def _tune(facts: dict[str, Any]) -> list[str]:
+    chosen, best = facts["table"][facts["chosen"]], facts["table"][facts["best"]]
+    folds = count(facts["folds"], "fold") + (f" x {facts['repeats']}" if facts["repeats"] > 1 else "")
+    rule = f"{facts['rule']} rule"
+    if best is not chosen:
+        rule += f"; best {best['mean']:.3f} at {best['point']}"
+    words = [
+        f"{folds} x {count(facts['points'], 'point')}",
+        chosen["point"],
+        f"{figure(facts['metric'], chosen['mean'])} +- {chosen['se']:.3f} ({rule})",
+        count(facts["passes"], "pass"),
+    ]
+    return words + ([f"{facts['unproved']} fits NOT proved to the tolerance"] if facts["unproved"] else [])
+
+
 def _report(facts: dict[str, Any]) -> list[str]:
     return [facts["path"]]
 
 
 NOUNS = {"multilabel": "label", "regression": "target"}  # what one of the outputs is, when it is no class
-WORDS = {"kernels": _kernels, "train": _train, "score": _score, "report": _report}
+WORDS = {"kernels": _kernels, "tune": _tune, "train": _train, "score": _score, "report": _report}

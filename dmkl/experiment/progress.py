@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import time
@@ -21,10 +22,11 @@ def progress(run: RunDirectory) -> dict[str, Any]:
     config = _read(run.path / "config.json")
     if not (config or job or queue):
         raise OutputError(f"{run.path} is not a run directory")
-    rounds = _rounds(run)
-    last = rounds[-1] if rounds else {}
+    events = _events(run)
+    rounds = _rounds(events)
+    last, newest = (found[-1] if found else {} for found in (rounds, events))
     tol = float(config.get("solve", {}).get("tol", 1e-3))
-    seen = max([part["time"] for part in (last, queue, job) if "time" in part], default=None)
+    seen = max([part["time"] for part in (newest, queue, job) if "time" in part], default=None)
     state = _state(run, job, bool(config or queue), seen)
     return {
         "run": str(run.path),
@@ -58,18 +60,23 @@ def _read(path: Path) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _rounds(run: RunDirectory) -> list[dict[str, Any]]:
-    """Finished rounds of the last turn; a line that is being written is left out."""
+def _events(run: RunDirectory) -> list[dict[str, Any]]:
+    """What has happened; a line that is being written is left out."""
     found: list[dict[str, Any]] = []
     try:
         lines = run.events.read_text().splitlines()
     except OSError:
         return found
     for line in lines:
-        try:
-            event = json.loads(line)
-        except ValueError:
-            continue
+        with contextlib.suppress(ValueError):
+            found.append(json.loads(line))
+    return found
+
+
+def _rounds(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Finished rounds of the last turn."""
+    found: list[dict[str, Any]] = []
+    for event in events:
         if event.get("event") == "RoundDone":
             again = found and event["seconds"] < found[-1]["seconds"]
             found = [event] if again else [*found, event]

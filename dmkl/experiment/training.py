@@ -39,6 +39,17 @@ BASELINE = SolveConfig()  # baselines need no more than the usual tolerance
 Say = Callable[[str, dict[str, Any]], None]  # a stage that has just ended ('kernels', 'train' ...) and its facts
 
 
+@dataclass(frozen=True)
+class Begun:
+    """A run whose kernels are there."""
+
+    run: RunDirectory
+    store: KernelStore
+    test: Dataset | None
+    observer: Callable[[Event], None]
+    facts: dict[str, Any]  # of the kernels
+
+
 def train(
     config: Config,
     out: Path,
@@ -50,9 +61,25 @@ def train(
     say: Say,
 ) -> Trained:
     """Build (or take) the kernels, solve, save the model, score it, write the report."""
+    formulation = construct(FORMULATIONS[config.formulation.name], config.formulation.params, "[formulation]")
+    begun = begin(config, out, runtime, store=store, observer=observer, say=say)
+    stack = open_stack(begun.store.path, memory=budget.limit, runtime=runtime)
+    return complete(begun, stack, formulation, config, say)
+
+
+def begin(
+    config: Config,
+    out: Path,
+    runtime: Runtime,
+    *,
+    store: KernelStore | None,
+    observer: Callable[[Event], None],
+    say: Say,
+    fits: int = 1,
+) -> Begun:
+    """Claim the run directory and have the kernels, for as many fits."""
     run = RunDirectory(out)
     ORACLES[config.solve.oracle]  # an unknown name is refused before any work
-    formulation = construct(FORMULATIONS[config.formulation.name], config.formulation.params, "[formulation]")
 
     def observed(event: Event) -> None:
         run.log(event)
@@ -62,7 +89,7 @@ def train(
     started = time.perf_counter()
     prepared = prepare(config) if store is None else None
     path = _store_path(config, run)
-    computed = prepared is not None and on_the_fly(prepared, config, path)
+    computed = prepared is not None and on_the_fly(prepared, config, path, fits)
     if prepared is not None and path.exists():
         KernelStore(path).check_same(prepared.bank, prepared.train, computed)
     if run.claim(config):
@@ -73,7 +100,6 @@ def train(
         assert prepared is not None
         store = build(prepared, config, path, runtime, observed, computed=computed)
     test = prepared.test if prepared else held_out(config, store)
-    del prepared  # the store has the training samples
     run.write_manifest(
         data=store.data_hash, store=str(store.path), seed=config.solve.seed, kernels=store.bank.recipes()
     )
@@ -81,14 +107,27 @@ def train(
     say("kernels", kernels)
     if store.labels is None:
         raise ConfigError(f"{store.path} holds no labels to train on")
+    return Begun(run, store, test, observed, kernels)
+
+
+def complete(
+    begun: Begun,
+    stack: KernelStack,
+    formulation: Any,
+    config: Config,
+    say: Say,
+    *,
+    facts: dict[str, Any] | None = None,
+) -> Trained:
+    """Solve on all training samples, save the model, score it, write the report; `facts` are of stages before."""
+    run, store, test, runtime = begun.run, begun.store, begun.test, stack.runtime
     started = time.perf_counter()
-    stack = open_stack(store.path, memory=budget.limit, runtime=runtime)
-    fit = _solve(stack, store, formulation, config, observed, run.checkpoint)
+    fit = _solve(stack, store, formulation, config, begun.observer, run.checkpoint)
     model = make_model(store, fit)
     save_model(run.model, model)
     trained = _train_facts(fit, stack, time.perf_counter() - started)
     say("train", trained)
-    summary = {"kernels": kernels, "train": trained}
+    summary = {"kernels": begun.facts, **(facts or {}), "train": trained}
     if test is not None and test.labels is not None:
         scores = _score_facts(model, test, runtime)
         if config.solve.baselines and len(store.bank) > 1:
