@@ -17,6 +17,7 @@ from dmkl.cli.rerun import rerun
 from dmkl.cli.status import status
 from dmkl.cli.submit import submit
 from dmkl.cli.train import train
+from dmkl.cli.tune import tune
 from dmkl.errors import EXIT_CODES, INTERNAL, INTERRUPTED, ConfigError, DmklError, ResourceError
 from dmkl.version import __version__
 
@@ -30,7 +31,8 @@ def cli(debug: bool) -> None:
     """Multiple kernel learning with a proof of optimality, from a laptop to a cluster."""
 
 
-for command in (init, kernels, train, submit, status, rerun, predict, evaluate, info, cluster, doctor, completion):
+COMMANDS = (init, kernels, train, tune, submit, status, rerun, predict, evaluate, info, cluster, doctor, completion)
+for command in COMMANDS:
     cli.add_command(command)
 
 

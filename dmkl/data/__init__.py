@@ -2,6 +2,7 @@
 
 from dmkl.data.dataset import Dataset, View, make_view
 from dmkl.data.examples import EXAMPLES
+from dmkl.data.folds import Fold, check_folds, make_folds
 from dmkl.data.labels import Labels, encode_like, make_labels
 from dmkl.data.load import announced, load_dataset, load_split, read_source, split
 from dmkl.data.readers import READERS, read_arrays
@@ -10,12 +11,15 @@ __all__ = [
     "EXAMPLES",
     "READERS",
     "Dataset",
+    "Fold",
     "Labels",
     "View",
     "announced",
+    "check_folds",
     "encode_like",
     "load_dataset",
     "load_split",
+    "make_folds",
     "make_labels",
     "make_view",
     "read_arrays",

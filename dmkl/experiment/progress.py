@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import time
@@ -29,10 +30,11 @@ def progress(run: RunDirectory) -> dict[str, Any]:
 
 
 def _facts(run: RunDirectory, config: dict[str, Any], job: dict[str, Any], queue: dict[str, Any]) -> dict[str, Any]:
-    rounds = _rounds(run)
-    last = rounds[-1] if rounds else {}
+    events = _events(run)
+    rounds, points = _rounds(events), [event for event in events if event.get("event") == "PointDone"]
+    last, newest = (found[-1] if found else {} for found in (rounds, events))
     tol = float(config.get("solve", {}).get("tol", 1e-3))
-    seen = max([part["time"] for part in (last, queue, job) if "time" in part], default=None)
+    seen = max([part["time"] for part in (newest, queue, job) if "time" in part], default=None)
     state = _state(run, job, bool(config or queue), seen)
     return {
         "run": str(run.path),
@@ -45,7 +47,8 @@ def _facts(run: RunDirectory, config: dict[str, Any], job: dict[str, Any], queue
         "relaunched": queue.get("relaunched"),
         **{name: last.get(name) for name in ("round", "passes", "svm_calls", "finished", "classes", "gap")},
         "tol": tol,
-        "tiles": None if rounds else _tiles(run, config),
+        "tiles": None if rounds or points else _tiles(run, config),
+        "tuned": [points[-1]["done"], points[-1]["total"]] if points else None,
         "eta": None if state == "finished" else seconds_left(rounds, tol),
     }
 
@@ -65,16 +68,21 @@ def _read(path: Path) -> dict[str, Any]:
         return {}
 
 
-def _rounds(run: RunDirectory) -> list[dict[str, Any]]:
-    """Finished rounds of the last turn; a line that is being written is left out."""
+def _events(run: RunDirectory) -> list[dict[str, Any]]:
+    """What has happened; a line that is being written is left out."""
     found: list[dict[str, Any]] = []
     if not run.events.is_file():
         return found
     for line in run.events.read_text(errors="replace").splitlines():
-        try:
-            event = json.loads(line)
-        except (ValueError, RecursionError):
-            continue
+        with contextlib.suppress(ValueError, RecursionError):
+            found.append(json.loads(line))
+    return found
+
+
+def _rounds(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Finished rounds of the last turn."""
+    found: list[dict[str, Any]] = []
+    for event in events:
         if event.get("event") == "RoundDone":
             again = found and event["seconds"] < found[-1]["seconds"]
             found = [event] if again else [*found, event]

@@ -3,6 +3,7 @@
 config.json       the resolved configuration          checkpoint    the solver's state, until the run is finished
 manifest.json     versions, machine, hashes, command  model.zarr.zip, scores.json, report.html
 events.jsonl      one line an event, as it happens    kernels.zarr  the kernel store, unless it is kept elsewhere
+tuning/           what `dmkl tune` has finished, until it has chosen; then tuning.json, tuning.csv, tuning.svg
 cluster/          jobs of the run: scripts, logs, the queue as it was last seen
 """
 
@@ -15,6 +16,7 @@ import json
 import math
 import os
 import platform
+import shutil
 import sys
 import time
 from collections.abc import Iterator
@@ -39,7 +41,7 @@ PACKAGES = (
     "numba",
     "scikit-learn",
 )
-SAME = ("data", "views", "kernels", "formulation")  # sections that make a run what it is
+SAME = ("data", "views", "kernels", "formulation", "tune")  # sections that make a run what it is
 
 
 class RunDirectory:
@@ -53,6 +55,8 @@ class RunDirectory:
         self.scores = path / "scores.json"
         self.report = path / "report.html"
         self.cluster = path / "cluster"
+        self.tuning = path / "tuning"
+        self.tuned = path / "tuning.json"
         self.events = path / "events.jsonl"
         self.config = path / "config.json"
         self.manifest = path / "manifest.json"
@@ -140,6 +144,7 @@ class RunDirectory:
         write_json(self.scores, finite(scores))
         for path in (self.checkpoint, self.checkpoint.with_name(self.checkpoint.name + ".previous")):
             path.unlink(missing_ok=True)
+        shutil.rmtree(self.tuning, ignore_errors=True)
 
 
 def finite(value: Any) -> Any:

@@ -1,7 +1,7 @@
 """Models: made from a fit, saved, loaded, scored."""
 
 from dmkl.model.files import load_model, save_model
-from dmkl.model.metrics import per_class, score
+from dmkl.model.metrics import per_class, score, score_like
 from dmkl.model.model import Model, Source, check_views, make_model, support_per_class
 
 __all__ = [
@@ -13,5 +13,6 @@ __all__ = [
     "per_class",
     "save_model",
     "score",
+    "score_like",
     "support_per_class",
 ]
