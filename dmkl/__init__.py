@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         solve_path,
     )
     from dmkl.stack import KernelStack
+    from dmkl.tuning import Tuned, tune
 
 _SOLVERS = (
     "Fit",
@@ -68,6 +69,7 @@ __all__ = [
     "SpicyMKL",
     "SpicyMKLClassifier",
     "SpicyMKLRegressor",
+    "Tuned",
     "UniformMKL",
     "UniformMKLClassifier",
     "UniformMKLRegressor",
@@ -77,10 +79,11 @@ __all__ = [
     "repair",
     "solve",
     "solve_path",
+    "tune",
 ]
 
 _HOMES = {"KernelBank": "dmkl.estimators", "KernelStack": "dmkl.stack", "repair": "dmkl.kernels"}
-_HOMES |= dict.fromkeys(_SOLVERS, "dmkl.solvers")
+_HOMES |= dict.fromkeys(_SOLVERS, "dmkl.solvers") | dict.fromkeys(("Tuned", "tune"), "dmkl.tuning")
 _HOMES |= {name: "dmkl.estimators" for name in __all__ if name.endswith(("Classifier", "Regressor"))}
 
 

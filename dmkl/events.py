@@ -33,13 +33,26 @@ class RoundDone:
 
 
 @dataclass(frozen=True)
+class PointDone:
+    """One point of a search is judged on one fold: `done` of `total`, its leading metric, and what it took."""
+
+    fold: int
+    formulation: str
+    score: float
+    passes: int
+    svm_calls: int
+    done: int
+    total: int
+
+
+@dataclass(frozen=True)
 class Note:
     """Something a person would want to know that is neither progress nor an error."""
 
     text: str
 
 
-Event = Progress | RoundDone | Note
+Event = Progress | RoundDone | PointDone | Note
 Observer = Callable[[Event], None]
 
 

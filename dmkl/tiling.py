@@ -42,3 +42,17 @@ class Grid:
     def pairs(self) -> list[tuple[int, int]]:
         """All kept tiles, row by row."""
         return [(i, j) for i in range(self.blocks) for j in self.kept(i)]
+
+
+@dataclass(frozen=True)
+class UnevenGrid(Grid):
+    """A grid given by where its blocks begin, and n: what is left of even blocks when only some samples are."""
+
+    edges: tuple[int, ...] = ()
+
+    @property
+    def blocks(self) -> int:
+        return len(self.edges) - 1
+
+    def span(self, block: int) -> slice:
+        return slice(self.edges[block], self.edges[block + 1])

@@ -41,6 +41,13 @@ def three_classes(n: int = 150, seed: int = 3) -> Dataset:
     return Dataset(views, make_labels(y))
 
 
+def save_npz(path: Path, data: Dataset) -> None:
+    """A data set as a file that a configuration can name."""
+    assert data.labels is not None
+    arrays = {f"X_{name}": np.asarray(view.values) for name, view in data.views.items()}
+    np.savez(path, y=data.labels.values, **arrays)
+
+
 KERNELS = [
     KernelConfig("rbf", views=("*",), params={"width": ["0.5 median", "1 median"]}),
     KernelConfig("linear", views=("points",), normalise=("unit-diagonal", "centre", "unit-trace")),

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import flip_a_bit, three_classes
+from conftest import flip_a_bit, save_npz, three_classes
 
 from dmkl.cli.main import cli, main
 from dmkl.experiment import RunDirectory
@@ -44,10 +44,7 @@ tile = 40
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A working directory with data and a configuration."""
-    data = three_classes(120)
-    arrays = {f"X_{name}": np.asarray(view.values) for name, view in data.views.items()}
-    assert data.labels is not None
-    np.savez(tmp_path / "data.npz", y=data.labels.values, **arrays)
+    save_npz(tmp_path / "data.npz", three_classes(120))
     (tmp_path / "config.toml").write_text(CONFIG)
     monkeypatch.chdir(tmp_path)
     return tmp_path

@@ -64,6 +64,7 @@ def test_a_newcomer_s_walk(
     assert "column 'zero' is constant" in shown
     assert "column 'gaps' lacks 51 of 60 values" in shown
     assert main(["train", "insects.toml", "-q"]) == 0
+    assert main(["tune", "insects.toml", "-q", "-o", "best", "-g", "C=1,10", "-g", "q=2", "--folds", "3"]) == 0
     assert main(["evaluate", "runs/insects", "more.csv", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["metrics"]["accuracy"] > 0.8
     assert main(["predict", "runs/insects", "more.csv", "-o", "labels.csv"]) == 0

@@ -38,6 +38,7 @@ LAYERS = (
     "oracles",
     "solvers",
     "model",
+    "tuning",
     "estimators",
     "report",
     "experiment",

@@ -13,7 +13,7 @@ import pytest
 
 from dmkl.cli.console import Console
 from dmkl.cli.progress import Watch
-from dmkl.events import Note, Progress, RoundDone
+from dmkl.events import Note, PointDone, Progress, RoundDone
 
 
 class Clock:
@@ -63,12 +63,27 @@ def test_classes_proved_running_gap_and_pass() -> None:
     assert lines[-1] == "tiles    1/4"
 
 
+def judged(done: int) -> PointDone:
+    return PointDone(1, "L1MKL C=5", 0.91234, 3, 9, done, 12)
+
+
+def test_points_of_a_search() -> None:
+    clock, lines = Clock(), []
+    watch = Watch(lines.append, clock)
+    for done in range(1, 5):
+        watch.see(judged(done))
+        clock.now += 4
+    point = "fold 2   L1MKL C=5   0.9123"
+    assert lines == [f"tuned    3/12 {point}   about 36 s left"]
+
+
 def test_quiet_says_nothing_and_notes_come_at_once(capfd: pytest.CaptureFixture[str]) -> None:
-    loud = "a note\nround    1   5/10 proved   worst gap inf of 0.001"
+    loud = "a note\ntuned    3/12   fold 2   L1MKL C=5   0.9123\nround    1   5/10 proved   worst gap inf of 0.001"
     for verbosity, said in ((-1, ""), (0, "a note\n"), (1, loud)):
         console = Console(verbosity=verbosity)
         with console.progress():
             console.observe(Note("a note"))
+            console.observe(judged(3))
             console.observe(finished(5, float("inf"), 1.0))
         assert capfd.readouterr().err.startswith(said)
 

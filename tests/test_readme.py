@@ -30,7 +30,7 @@ def blocks(language: str) -> list[str]:
 
 @pytest.fixture
 def names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, object]:
-    """What the examples take for granted: ten columns X, classes y, and a store of kernels on them."""
+    """What the examples take for granted: ten columns X, classes y, a store of kernels on them, some of its samples."""
     monkeypatch.chdir(tmp_path)
     data = three_classes(90)
     assert data.labels is not None
@@ -38,7 +38,7 @@ def names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, object]:
     samples = Dataset({"x": make_view("x", "features", X)}, make_labels(data.labels.values))
     kernels = [KernelConfig("rbf", params={"width": ["0.5 median", "1 median", "2 median"]})]
     build_store(tmp_path / "photos.zarr", plan_bank(kernels, samples), samples, Local(2))
-    return {"np": np, "X": X, "y": data.labels.values}
+    return {"np": np, "X": X, "y": data.labels.values, "samples": np.arange(0, 90, 2)}
 
 
 def test_python_examples_run(names: dict[str, object]) -> None:

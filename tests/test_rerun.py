@@ -49,6 +49,15 @@ def test_the_same_again(folder: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert "again holds a finished run" in capsys.readouterr().err
 
 
+def test_a_search_is_done_again(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["tune", "config.toml", "-q", "-o", "best", "-g", "C=0.1,10", "-g", "q=1", "--folds", "2"]) == 0
+    capsys.readouterr()
+    assert main(["rerun", "best"]) == 0
+    shown = capsys.readouterr().out
+    assert "2 folds x 2 points" in shown
+    assert "the same: model bit for bit" in shown
+
+
 def test_what_differs_is_said(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arrays = dict(np.load("data.npz"))
     arrays["X_points"][:7] += 0.5

@@ -64,6 +64,8 @@ BAD: list[dict[str, Any]] = [
     {**GOOD, "kernels": [{"width": 1}]},
     {**GOOD, "formulation": {"name": "l1", "q": 2}},
     {**GOOD, "formulation": {"name": "vskll"}},
+    {**GOOD, "tune": {"rule": "worst"}},
+    {**GOOD, "tune": {"grid": [1, 2]}},
     {"data": {"path": "x.npz"}},
 ]
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import math
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, TextIO
 
-from dmkl.events import Event, Note, RoundDone
+from dmkl.events import Event, Note, PointDone, RoundDone
 
 if TYPE_CHECKING:
     from dmkl.cli.progress import Watch
@@ -31,6 +31,11 @@ class Console:
             self._watch.begin_again()
         text = f"{label:<9}" + "   ".join(facts)
         self._out(text if seconds is None else f"{text:<96} {seconds:.1f} s")
+
+    def details(self, lines: Iterable[str]) -> None:
+        """Lines below a result line, for those who want more."""
+        for text in lines if self._verbosity > 0 else ():
+            self.line("", text)
 
     def text(self, text: str) -> None:
         """What was asked for as it is, a script say."""
@@ -68,7 +73,9 @@ class Console:
             self.note(event.text)
         elif self._watch is not None:
             self._watch.see(event)
-        if isinstance(event, RoundDone) and self._verbosity > 0:
+        if self._verbosity > 0 and isinstance(event, PointDone):
+            self._err(f"tuned    {event.done}/{event.total}   {judged(event)}")
+        elif self._verbosity > 0 and isinstance(event, RoundDone):
             proved = f"{event.finished}/{event.classes} proved"
             self._err("   ".join([f"round    {event.round}", proved, gaps(event), count(event.svm_calls, "SVM call")]))
 
@@ -86,6 +93,10 @@ class Console:
 
 def gaps(event: RoundDone) -> str:
     return f"worst gap {short(event.gap)} of {event.tol:g}"
+
+
+def judged(event: PointDone) -> str:
+    return f"fold {event.fold + 1}   {event.formulation}   {event.score:.4g}"
 
 
 def short(value: float) -> str:

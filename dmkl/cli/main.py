@@ -18,6 +18,7 @@ from dmkl.cli.rerun import rerun
 from dmkl.cli.status import status
 from dmkl.cli.submit import submit
 from dmkl.cli.train import train
+from dmkl.cli.tune import tune
 from dmkl.errors import EXIT_CODES, INTERNAL, INTERRUPTED, ConfigError, DmklError, ResourceError
 from dmkl.version import __version__
 
@@ -35,6 +36,7 @@ COMMANDS = (
     init,
     kernels,
     train,
+    tune,
     submit,
     status,
     rerun,

@@ -54,9 +54,16 @@ experiment = _stacked(
     ),
 )
 
+fit = _stacked(
+    click.option("-o", "--output", type=click.Path(), metavar="RUN", help="Run directory (default: runs/NAME)."),
+    click.option("--tol", type=float, help="Certified relative gap to reach."),
+    click.option("--max-time", metavar="TIME", help="Stop after '30 m' or '2 h'; the same command goes on."),
+    click.option("--oracle", metavar="NAME", help="SVM solver: smo or libsvm."),
+)
 
 SECTIONS = dict.fromkeys(("cluster", "workers", "memory"), "run")
 SECTIONS |= dict.fromkeys(("seed", "tol", "oracle", "max_time"), "solve")
+SECTIONS |= dict.fromkeys(("folds", "repeats", "rule", "formulations"), "tune")
 
 
 def verbosity(verbose: int, quiet: bool) -> int:

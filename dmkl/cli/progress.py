@@ -8,11 +8,12 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any
 
-from dmkl.cli.console import duration, gaps
-from dmkl.events import Event, Progress, RoundDone
+from dmkl.cli.console import duration, gaps, judged
+from dmkl.events import Event, PointDone, Progress, RoundDone
 
 PLAIN_EVERY = 5.0  # seconds between lines
 CLASSES = "classes"
+POINTS = "tuned"
 SHOWN_LEFT = 1.0  # seconds left that are worth a word
 
 
@@ -69,6 +70,11 @@ class Watch:
             stage.reach(event.done, event.total, now)
             stage.detail = f"number {stage.times}" if event.stage == "pass" else ""
             self._show(event.stage)
+        elif isinstance(event, PointDone):
+            stage = self._stages.setdefault(POINTS, Stage())
+            stage.reach(event.done, event.total, now)
+            stage.detail = judged(event)
+            self._show(POINTS)
         elif isinstance(event, RoundDone):
             stage = self._stages.setdefault(CLASSES, Stage())
             stage.reach(event.finished, event.classes, now)

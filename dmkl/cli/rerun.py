@@ -35,7 +35,7 @@ def rerun(run: str, output: str | None, as_json: bool, verbose: int, quiet: bool
 
     Exit code 0 means the same. Otherwise what differs is listed, and which versions changed.
     """
-    from dmkl.experiment import RunDirectory
+    from dmkl.experiment import RunDirectory, train, tune_run
     from dmkl.experiment.rerun import compare, recorded
 
     console = Console(as_json=as_json, verbosity=options.verbosity(verbose, quiet))
@@ -43,7 +43,8 @@ def rerun(run: str, output: str | None, as_json: bool, verbose: int, quiet: bool
     config, memory = recorded(first, options.overrides((), **named))
     with _place(first.path, output) as folder:
         unsaid = () if output else ("report",)  # it will be gone
-        carry_out(config, RunDirectory(folder), budget(config, memory), console, unsaid=unsaid)
+        work = tune_run if first.tuned.exists() else train
+        carry_out(work, config, RunDirectory(folder), budget(config, memory), console, unsaid=unsaid)
         found = compare(first, RunDirectory(folder))
     for text in found.changed:
         console.line("changed", text)

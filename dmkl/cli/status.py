@@ -28,6 +28,8 @@ def status(run: str, as_json: bool, verbose: int, quiet: bool) -> None:
         console.line("queue", *_queue(facts))
     if facts["tiles"]:
         console.line("kernels", "{} of {} tiles".format(*facts["tiles"]))
+    if facts["tuned"]:
+        console.line("tune", "{} of {} points of all folds".format(*facts["tuned"]))
     if facts["round"] is not None:
         console.line("train", *_train(facts))
     console.result(facts)

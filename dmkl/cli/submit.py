@@ -18,10 +18,7 @@ from dmkl.errors import ConfigError
 
 @click.command()
 @click.argument("source", type=click.Path(), required=False, metavar="[CONFIG|STORE]")
-@click.option("-o", "--output", type=click.Path(), metavar="RUN", help="Run directory (default: runs/NAME).")
-@click.option("--tol", type=float, help="Certified relative gap to reach.")
-@click.option("--max-time", metavar="TIME", help="Stop after '30 m' or '2 h' of a turn with the best certified model.")
-@click.option("--oracle", metavar="NAME", help="SVM solver: smo or libsvm.")
+@options.fit
 @click.option("--dry-run", is_flag=True, help="Print the batch script and do nothing else.")
 @options.experiment
 @options.run

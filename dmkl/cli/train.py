@@ -8,19 +8,16 @@ from typing import Any
 import click
 
 from dmkl.cli import options
-from dmkl.cli.console import Console, short
+from dmkl.cli.console import Console
 from dmkl.cli.source import budget, read_source
-from dmkl.cli.training import carry_out
+from dmkl.cli.training import carry_out, conclude
 from dmkl.config import Config
-from dmkl.errors import ConfigError, DeadlineReached, SolverError
+from dmkl.errors import ConfigError
 
 
 @click.command()
 @click.argument("source", type=click.Path(), required=False, metavar="[CONFIG|STORE]")
-@click.option("-o", "--output", type=click.Path(), metavar="RUN", help="Run directory (default: runs/NAME).")
-@click.option("--tol", type=float, help="Certified relative gap to reach.")
-@click.option("--max-time", metavar="TIME", help="Stop after '30 m' or '2 h' with the best certified model.")
-@click.option("--oracle", metavar="NAME", help="SVM solver: smo or libsvm.")
+@options.fit
 @click.option(
     "--dry-run", is_flag=True, help="With --cluster slurm: print the worker jobs' script and do nothing else."
 )
@@ -45,6 +42,7 @@ def train(
     The same command again goes on with a run that was cut short.
     """
     from dmkl.experiment import RunDirectory
+    from dmkl.experiment import train as train_run
 
     console = Console(as_json=as_json, verbosity=options.verbosity(verbose, quiet))
     given = read_source(source, example, options.overrides(settings, **named))
@@ -57,19 +55,8 @@ def train(
         console.text(_script(given.config, directory.cluster))
         return
     directory.check(given.config)  # before a cluster is started
-    trained = carry_out(given.config, directory, budget(given.config), console, given.store)
-    console.result({**trained.summary, "run": str(trained.run.path)})
-    facts = trained.summary["train"]
-    if facts["out_of_time"]:
-        raise DeadlineReached(
-            f"out of time with a gap of {short(facts['gap'])} after {facts['rounds']} rounds",
-            f"the best model is in {out}; the same command with more time goes on",
-        )
-    if not facts["converged"]:
-        raise SolverError(
-            f"the gap is {short(facts['gap'])} after {facts['rounds']} rounds, not {given.config.solve.tol:g}",
-            f"the model in {out} is the best found",
-        )
+    trained = carry_out(train_run, given.config, directory, budget(given.config), console, given.store)
+    conclude(trained, given.config, console)
 
 
 def _print(config: Config, console: Console) -> None:

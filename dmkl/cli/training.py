@@ -1,11 +1,13 @@
-"""A training run as the command line shows it: for dmkl train and dmkl rerun."""
+"""A run as the command line shows it: for dmkl train, dmkl tune and dmkl rerun."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from dmkl.cli.console import Console, count, figure, short
 from dmkl.cli.signals import terminable
+from dmkl.errors import DeadlineReached, SolverError
 
 if TYPE_CHECKING:
     from dmkl.config import Config
@@ -15,6 +17,7 @@ if TYPE_CHECKING:
 
 
 def carry_out(
+    work: Callable[..., Trained],
     config: Config,
     directory: RunDirectory,
     limit: Budget,
@@ -23,13 +26,14 @@ def carry_out(
     *,
     unsaid: tuple[str, ...] = (),
 ) -> Trained:
-    """Train in a directory nobody else works on, with the progress and a line for every stage that is not `unsaid`."""
-    from dmkl.experiment import train
+    """`train` or `tune_run` in a directory nobody else works on, with the progress and a line for every stage that is
+    not `unsaid`."""
     from dmkl.runtime import open_runtime
 
     def say(stage: str, facts: dict[str, Any]) -> None:
         if stage not in unsaid:
             console.line(stage, *WORDS[stage](facts), seconds=facts.get("seconds"))
+            console.details(facts.get("lines", ()))  # the table of a search
 
     where: dict[str, Any] = {
         "workers": config.run.workers,
@@ -38,14 +42,22 @@ def carry_out(
         "note": console.note,
     }
     with directory.alone(), console.progress(), terminable(), open_runtime(config.run.cluster, **where) as runtime:
-        return train(
-            config,
-            directory.path,
-            runtime,
-            limit,
-            store=store,
-            observer=console.observe,
-            say=say,
+        return work(config, directory.path, runtime, limit, store=store, observer=console.observe, say=say)
+
+
+def conclude(trained: Trained, config: Config, console: Console) -> None:
+    """The JSON of a run; refuse to call it a success where it is none."""
+    console.result({**trained.summary, "run": str(trained.run.path)})
+    out, facts = trained.run.path, trained.summary["train"]
+    if facts["out_of_time"]:
+        raise DeadlineReached(
+            f"out of time with a gap of {short(facts['gap'])} after {facts['rounds']} rounds",
+            f"the best model is in {out}; the same command with more time goes on",
+        )
+    if not facts["converged"]:
+        raise SolverError(
+            f"the gap is {short(facts['gap'])} after {facts['rounds']} rounds, not {config.solve.tol:g}",
+            f"the model in {out} is the best found",
         )
 
 
@@ -75,9 +87,24 @@ def _score(facts: dict[str, Any]) -> list[str]:
     return words
 
 
+def _tune(facts: dict[str, Any]) -> list[str]:
+    chosen, best = facts["table"][facts["chosen"]], facts["table"][facts["best"]]
+    folds = count(facts["folds"], "fold") + (f" x {facts['repeats']}" if facts["repeats"] > 1 else "")
+    rule = f"{facts['rule']} rule"
+    if best is not chosen:
+        rule += f"; best {best['mean']:.3f} at {best['point']}"
+    words = [
+        f"{folds} x {count(facts['points'], 'point')}",
+        chosen["point"],
+        f"{figure(facts['metric'], chosen['mean'])} +- {chosen['se']:.3f} ({rule})",
+        count(facts["passes"], "pass"),
+    ]
+    return words + ([f"{facts['unproved']} fits NOT proved to the tolerance"] if facts["unproved"] else [])
+
+
 def _report(facts: dict[str, Any]) -> list[str]:
     return [facts["path"]]
 
 
 NOUNS = {"multilabel": "label", "regression": "target"}  # what one of the outputs is, when it is no class
-WORDS = {"kernels": _kernels, "train": _train, "score": _score, "report": _report}
+WORDS = {"kernels": _kernels, "tune": _tune, "train": _train, "score": _score, "report": _report}

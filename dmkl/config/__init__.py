@@ -11,6 +11,7 @@ from dmkl.config.reading import Settings, parse_config, read_config
 from dmkl.config.schema import json_schema
 from dmkl.config.sections import (
     KINDS,
+    RULES,
     SECTIONS,
     TASKS,
     Config,
@@ -20,12 +21,14 @@ from dmkl.config.sections import (
     Parameters,
     RunConfig,
     SolveConfig,
+    TuneConfig,
     ViewConfig,
 )
-from dmkl.config.strict import construct
+from dmkl.config.strict import construct, refuse_unknown
 
 __all__ = [
     "KINDS",
+    "RULES",
     "SECTIONS",
     "TASKS",
     "Config",
@@ -36,12 +39,14 @@ __all__ = [
     "RunConfig",
     "Settings",
     "SolveConfig",
+    "TuneConfig",
     "ViewConfig",
     "construct",
     "from_environment",
     "json_schema",
     "parse_config",
     "read_config",
+    "refuse_unknown",
     "to_toml",
     "toml_key",
     "toml_value",

@@ -17,6 +17,7 @@ from dmkl.config.sections import (
     KernelConfig,
     RunConfig,
     SolveConfig,
+    TuneConfig,
     ViewConfig,
 )
 from dmkl.config.strict import construct, refuse_unknown, require_table
@@ -81,6 +82,7 @@ def _parsed(
         ),
         solve=construct(SolveConfig, table.get("solve", {}), "[solve]", _inside("solve", laid)),
         run=construct(RunConfig, table.get("run", {}), "[run]", _inside("run", laid)),
+        tune=construct(TuneConfig, table.get("tune", {}), "[tune]", _inside("tune", laid)),
         cluster=dict(require_table(table.get("cluster", {}), "[cluster]")),
         origins={**dict.fromkeys(_keys(table), source), **laid},
     )
@@ -134,6 +136,8 @@ def _check(config: Config) -> None:
         raise ConfigError(f"[solve] tol should be positive, not {config.solve.tol:g}", "1e-3 is usual")
     if config.solve.max_rounds < 1 or config.run.workers < 0 or config.run.tile < 1:
         raise ConfigError("[solve] max_rounds and [run] tile should be at least 1, workers at least 0")
+    if config.tune.folds < 2 or config.tune.repeats < 1:
+        raise ConfigError("[tune] folds should be at least 2, repeats at least 1", "5 folds and 1 repeat are usual")
     if config.run.memory:
         parse_bytes(config.run.memory)
     if config.solve.max_time:

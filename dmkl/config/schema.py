@@ -11,7 +11,16 @@ import typing
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from dmkl.config.sections import TABLES, DataConfig, FormulationConfig, KernelConfig, RunConfig, SolveConfig, ViewConfig
+from dmkl.config.sections import (
+    TABLES,
+    DataConfig,
+    FormulationConfig,
+    KernelConfig,
+    RunConfig,
+    SolveConfig,
+    TuneConfig,
+    ViewConfig,
+)
 from dmkl.config.strict import is_needed, type_hints, variants
 
 Schema = dict[str, Any]
@@ -40,6 +49,7 @@ def json_schema(
         },
         "solve": solve,
         "run": _table(RunConfig),
+        "tune": _table(TuneConfig),
         "cluster": _table(cluster),
     }
     assert tuple(sections) == TABLES

@@ -13,6 +13,7 @@ Parameters = dict[str, Any]
 TASKS = ("auto", "binary", "multiclass", "multilabel", "regression")
 KINDS = ("features", "distance", "kernel")
 WHERE_KERNELS = ("auto", "store", "compute")
+RULES = ("one-se", "best")
 
 
 def key(default: T, means: str, choices: tuple[str, ...] = ()) -> T:
@@ -92,6 +93,17 @@ class RunConfig:
 
 
 @dataclass(frozen=True)
+class TuneConfig:
+    """What `dmkl tune` tries, and by which rule it chooses."""
+
+    folds: int = key(5, "of the cross-validation")
+    repeats: int = key(1, "times the folds are dealt anew")
+    rule: str = key("one-se", "the simplest point within a standard error of the best, or the best", RULES)
+    formulations: tuple[str, ...] = key((), "what is tried; default: that of [formulation]")
+    grid: Parameters = field(default_factory=dict, metadata={"means": "values of constants, e.g. { C = [1, 10] }"})
+
+
+@dataclass(frozen=True)
 class Config:
     """A whole experiment. `origins` says where values came from ('solve.tol': 'command line'), if not from here."""
 
@@ -101,6 +113,7 @@ class Config:
     formulation: FormulationConfig = FormulationConfig()
     solve: SolveConfig = SolveConfig()
     run: RunConfig = RunConfig()
+    tune: TuneConfig = TuneConfig()
     cluster: Parameters = field(default_factory=dict)  # values that replace the SLURM profile's
     origins: Mapping[str, str] = field(default_factory=dict, compare=False)
 
@@ -113,6 +126,7 @@ class Config:
             "formulation": _plain(self.formulation),
             "solve": _plain(self.solve),
             "run": _plain(self.run),
+            "tune": _plain(self.tune),
             "cluster": json.loads(json.dumps(self.cluster)),
         }
 
@@ -122,6 +136,7 @@ SECTIONS: dict[str, type[Any]] = {  # those with keys of their own; views, kerne
     "formulation": FormulationConfig,
     "solve": SolveConfig,
     "run": RunConfig,
+    "tune": TuneConfig,
 }
 TABLES = tuple(f.name for f in dataclasses.fields(Config) if f.name != "origins")
 

@@ -5,6 +5,7 @@ from dmkl.experiment.prepare import build, prepare, project, resolved, stored_co
 from dmkl.experiment.reporting import report
 from dmkl.experiment.rundir import RunDirectory
 from dmkl.experiment.training import Trained, train
+from dmkl.experiment.tuning import tune_run
 
 __all__ = [
     "EXAMPLES",
@@ -17,4 +18,5 @@ __all__ = [
     "resolved",
     "stored_config",
     "train",
+    "tune_run",
 ]

@@ -79,8 +79,9 @@ def project(prepared: Prepared, config: Config) -> Projection:
     )
 
 
-def on_the_fly(prepared: Prepared, config: Config, path: Path) -> bool:
-    """Whether the kernels are computed at every pass: as asked, else as in the store that is there, else by their cost.
+def on_the_fly(prepared: Prepared, config: Config, path: Path, fits: int = 1) -> bool:
+    """Whether the kernels are computed at every pass: as asked, else as in the store that is there, else by their cost
+    over so many fits.
 
     Who names a store wants to have one.
     """
@@ -90,7 +91,7 @@ def on_the_fly(prepared: Prepared, config: Config, path: Path) -> bool:
     if path.exists():
         return KernelStore(path).computed
     tile = Grid.cut(prepared.train.n, run.tile).tile
-    return not run.store and cheaper_computed(prepared.bank, prepared.train.views, tile)
+    return not run.store and cheaper_computed(prepared.bank, prepared.train.views, tile, fits)
 
 
 def build(

@@ -26,10 +26,11 @@ def progress(run: RunDirectory) -> dict[str, Any]:
 
 
 def _facts(run: RunDirectory, config: dict[str, Any], job: dict[str, Any], queue: dict[str, Any]) -> dict[str, Any]:
-    rounds = _rounds(run)
-    last = rounds[-1] if rounds else {}
+    events = list(run.happened())
+    rounds, points = _rounds(events), [event for event in events if event.get("event") == "PointDone"]
+    last, newest = (found[-1] if found else {} for found in (rounds, events))
     tol = float(config.get("solve", {}).get("tol", 1e-3))
-    seen = max([part["time"] for part in (last, queue, job) if "time" in part], default=None)
+    seen = max([part["time"] for part in (newest, queue, job) if "time" in part], default=None)
     state = _state(run, job, bool(config or queue), seen)
     return {
         "run": str(run.path),
@@ -42,7 +43,8 @@ def _facts(run: RunDirectory, config: dict[str, Any], job: dict[str, Any], queue
         "relaunched": queue.get("relaunched"),
         **{name: last.get(name) for name in ("round", "passes", "svm_calls", "finished", "classes", "gap")},
         "tol": tol,
-        "tiles": None if rounds else _tiles(run, config),
+        "tiles": None if rounds or points else _tiles(run, config),
+        "tuned": [points[-1]["done"], points[-1]["total"]] if points else None,
         "eta": None if state == "finished" else seconds_left(rounds, tol),
     }
 
@@ -55,12 +57,13 @@ def _state(run: RunDirectory, job: dict[str, Any], begun: bool, seen: float | No
     return "running" if seen is not None and time.time() - seen < ALIVE else "silent"
 
 
-def _rounds(run: RunDirectory) -> list[dict[str, Any]]:
+def _rounds(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Finished rounds of the last turn."""
     found: list[dict[str, Any]] = []
-    for event in run.rounds():
-        again = found and event["seconds"] < found[-1]["seconds"]
-        found = [event] if again else [*found, event]
+    for event in events:
+        if event.get("event") == "RoundDone":
+            again = found and event["seconds"] < found[-1]["seconds"]
+            found = [event] if again else [*found, event]
     return found
 
 

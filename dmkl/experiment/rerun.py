@@ -83,6 +83,6 @@ def _models(first: RunDirectory, second: RunDirectory) -> list[str]:
 
 
 def _summaries(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
-    parts = [("train", key) for key in TRAIN] + [("score", key) for key in SCORES]
+    parts = [("tune", "formulation")] + [("train", key) for key in TRAIN] + [("score", key) for key in SCORES]
     values = [(key, *(finite(summary.get(part, {}).get(key)) for summary in (before, after))) for part, key in parts]
     return [f"{key}: {old}, then {new}" for key, old, new in values if old != new]

@@ -5,6 +5,7 @@ manifest.json     versions, machine, hashes, command  model.zarr.zip, scores.jso
 events.jsonl      one line an event, as it happens    kernels.zarr  the kernel store, unless it is kept elsewhere
 predictions.npz   what was said of held-out samples   calibration.json  from their scores to probabilities
 timeline.json     who worked when, in the last turn
+tuning/           what `dmkl tune` has finished, until it has chosen; then tuning.json, tuning.csv, tuning.svg
 cluster/          jobs of the run: scripts, logs, the queue as it was last seen
 """
 
@@ -15,6 +16,7 @@ import dataclasses
 import json
 import math
 import platform
+import shutil
 import sys
 import time
 from collections.abc import Iterator
@@ -41,7 +43,7 @@ PACKAGES = (
     "scikit-learn",
 )
 SELDOM = 30.0  # seconds between two writings of the timeline while a run goes on
-SAME = ("data", "views", "kernels", "formulation")  # sections that make a run what it is
+SAME = ("data", "views", "kernels", "formulation", "tune")  # sections that make a run what it is
 
 
 class RunDirectory:
@@ -58,6 +60,8 @@ class RunDirectory:
         self.calibration = path / "calibration.json"
         self.timeline = path / "timeline.json"
         self.cluster = path / "cluster"
+        self.tuning = path / "tuning"
+        self.tuned = path / "tuning.json"
         self.events = path / "events.jsonl"
         self.config = path / "config.json"
         self.manifest = path / "manifest.json"
@@ -130,16 +134,16 @@ class RunDirectory:
         line = {"time": round(time.time(), 3), "event": type(event).__name__, **facts}
         append_line(self.events, json.dumps(finite(line)))
 
-    def rounds(self) -> Iterator[dict[str, Any]]:
-        """The events of finished rounds, of all turns; a line that is being written is left out."""
+    def happened(self) -> Iterator[dict[str, Any]]:
+        """All events of all turns; a line that is being written is left out."""
         lines = self.events.read_text(errors="replace").splitlines() if self.events.is_file() else []
         for line in lines:
-            try:
-                event = json.loads(line)
-            except (ValueError, RecursionError):
-                continue
-            if event.get("event") == "RoundDone":
-                yield event
+            with contextlib.suppress(ValueError, RecursionError):
+                yield json.loads(line)
+
+    def rounds(self) -> Iterator[dict[str, Any]]:
+        """Those of finished rounds."""
+        return (event for event in self.happened() if event.get("event") == "RoundDone")
 
     def keep_timeline(self, runtime: Runtime, *, seldom: bool = False) -> None:
         """Write down who worked when; `seldom` while there is more to come."""
@@ -157,6 +161,7 @@ class RunDirectory:
         write_json(self.scores, finite(scores))
         for path in (self.checkpoint, self.checkpoint.with_name(self.checkpoint.name + ".previous")):
             path.unlink(missing_ok=True)
+        shutil.rmtree(self.tuning, ignore_errors=True)
 
 
 @contextlib.contextmanager

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from dmkl.config import Config, SolveConfig
-from dmkl.data import Dataset
+from dmkl.data import Dataset, Labels
 from dmkl.errors import ConfigError
 from dmkl.events import Event, Note, RoundDone
 from dmkl.experiment.prepare import build, formulation_of, held_out, on_the_fly, prepare
@@ -40,6 +40,17 @@ BASELINE = SolveConfig()  # baselines need no more than the usual tolerance
 Say = Callable[[str, dict[str, Any]], None]  # a stage that has just ended ('kernels', 'train' ...) and its facts
 
 
+@dataclass(frozen=True)
+class Begun:
+    """A run whose kernels are there."""
+
+    run: RunDirectory
+    store: KernelStore
+    test: Dataset | None
+    observer: Callable[[Event], None]
+    facts: dict[str, Any]  # of the kernels
+
+
 def train(
     config: Config,
     out: Path,
@@ -51,9 +62,27 @@ def train(
     say: Say,
 ) -> Trained:
     """Build (or take) the kernels, solve, save the model, score it, write the report."""
+    formulation = formulation_of(config)
+    begun = begin(config, out, runtime, budget, store=store, observer=observer, say=say, check=formulation.targets)
+    stack = open_stack(begun.store.path, memory=budget.limit, runtime=runtime)
+    return complete(begun, stack, formulation, config, say)
+
+
+def begin(
+    config: Config,
+    out: Path,
+    runtime: Runtime,
+    budget: Budget,
+    *,
+    store: KernelStore | None,
+    observer: Callable[[Event], None],
+    say: Say,
+    check: Callable[[Labels], object],
+    fits: int = 1,
+) -> Begun:
+    """Claim the run directory and have the kernels, for as many fits; `check` refuses labels before there is any."""
     run = RunDirectory(out)
     ORACLES[config.solve.oracle]  # an unknown name is refused before any work
-    formulation = formulation_of(config)
 
     def observed(event: Event) -> None:
         run.log(event)
@@ -64,10 +93,11 @@ def train(
     run.check(config)
     started = time.perf_counter()
     prepared = prepare(config) if store is None else None
-    if prepared is not None and prepared.train.labels is not None:
-        formulation.targets(prepared.train.labels)  # refused before kernels are computed if they are not for this
+    labels = store.labels if store is not None else prepared.train.labels if prepared else None
+    if labels is not None:
+        check(labels)
     path = _store_path(config, run)
-    computed = prepared is not None and on_the_fly(prepared, config, path)
+    computed = prepared is not None and on_the_fly(prepared, config, path, fits)
     if prepared is not None and path.exists():
         KernelStore(path).check_same(prepared.bank, prepared.train, computed)
     if run.claim(config):
@@ -78,7 +108,6 @@ def train(
         assert prepared is not None
         store = build(prepared, config, path, runtime, observed, computed=computed)
     test = prepared.test if prepared else held_out(config, store)
-    del prepared  # the store has the training samples
     run.write_manifest(
         origins=dict(config.origins),
         data=store.data_hash,
@@ -93,16 +122,29 @@ def train(
     say("kernels", kernels)
     if store.labels is None:
         raise ConfigError(f"{store.path} holds no labels to train on")
+    return Begun(run, store, test, observed, kernels)
+
+
+def complete(
+    begun: Begun,
+    stack: KernelStack,
+    formulation: Any,
+    config: Config,
+    say: Say,
+    *,
+    facts: dict[str, Any] | None = None,
+) -> Trained:
+    """Solve on all training samples, save the model, score it, write the report; `facts` are of stages before."""
+    run, store, test, runtime = begun.run, begun.store, begun.test, stack.runtime
     started = time.perf_counter()
-    stack = open_stack(store.path, memory=budget.limit, runtime=runtime)
-    stack.observer = observed
-    fit = _solve(stack, store, formulation, config, observed, run.checkpoint)
+    stack.observer = begun.observer
+    fit = _solve(stack, store, formulation, config, begun.observer, run.checkpoint)
     model = make_model(store, fit)
     save_model(run.model, model)
     run.forget_predictions()
     trained = _train_facts(fit, stack, time.perf_counter() - started)
     say("train", trained)
-    summary = {"kernels": kernels, "train": trained}
+    summary = {"kernels": begun.facts, **(facts or {}), "train": trained}
     if test is not None and test.labels is not None:
         scores = _score(model, test, runtime, run)
         if config.solve.baselines and len(store.bank) > 1:
@@ -110,7 +152,7 @@ def train(
         summary["score"] = scores
         say("score", scores)
     for text in stack.news():
-        observed(Note(text))
+        begun.observer(Note(text))
     run.keep_timeline(runtime)
     write_report(run.report, replace(read_run(run), summary=summary, finished=not fit.out_of_time))
     if not fit.out_of_time:  # else the same command, with more time, goes on

@@ -28,15 +28,17 @@ SPARSE = 15.0  # a base of sparse features: 1.7 to 31 were measured, by how many
 NORMALISING = {"unit-diagonal": 3.6, "centre": 0.9, "unit-trace": 0.1, "unit-mean": 0.1}
 
 
-def cheaper_computed(bank: Bank, views: Mapping[str, View], tile: int) -> bool:
-    """Whether computing the bank's average entry at every pass is cheaper than storing it, with tiles of this side.
+def cheaper_computed(bank: Bank, views: Mapping[str, View], tile: int, fits: int = 1) -> bool:
+    """Whether computing the bank's average entry at every pass of so many fits is cheaper than storing it, with tiles
+    of this side.
 
     A bank with distance or kernel matrices is stored: there is nothing to compute, and its views are as large as tiles.
     """
     if any(kernel.function.base == GIVEN for kernel in bank.kernels):
         return False
-    stored = WRITE + PASSES * (READ + OPEN / tile**2)
-    return computing_ns(bank, views, tile) * (PASSES - 1) <= stored
+    passes = PASSES * fits
+    stored = WRITE + passes * (READ + OPEN / tile**2)
+    return computing_ns(bank, views, tile) * (passes - 1) <= stored
 
 
 def computing_ns(bank: Bank, views: Mapping[str, View], tile: int) -> float:

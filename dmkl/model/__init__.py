@@ -2,7 +2,7 @@
 
 from dmkl.model.calibration import Calibration, calibrate, load_calibration
 from dmkl.model.files import load_model, save_model
-from dmkl.model.metrics import per_class, score
+from dmkl.model.metrics import per_class, score, score_like
 from dmkl.model.model import Model, Source, check_views, make_model, support_per_class
 from dmkl.model.predictions import Predictions, load_predictions, predictions, save_predictions
 
@@ -22,5 +22,6 @@ __all__ = [
     "save_model",
     "save_predictions",
     "score",
+    "score_like",
     "support_per_class",
 ]

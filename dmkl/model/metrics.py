@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmkl.data import Labels
-from dmkl.model.model import Model
+from dmkl.model.model import Model, predicted
 
 Float64 = NDArray[np.float64]
 
@@ -16,6 +16,11 @@ Float64 = NDArray[np.float64]
 def score(model: Model, scores: Float64, truth: Labels) -> dict[str, float]:
     """The task's metrics, the leading one first; the leading one is better when it is larger."""
     return METRICS[model.task](scores, model.predict(scores), truth)
+
+
+def score_like(scores: Float64, truth: Labels) -> dict[str, float]:
+    """The same of scores that come from no model, for the task and classes of the truth."""
+    return METRICS[truth.task](scores, predicted(scores, truth.task, truth.classes), truth)
 
 
 def per_class(model: Model, scores: Float64, truth: Labels) -> list[dict[str, float | str]]:

@@ -85,16 +85,7 @@ class Model:
         return max(1, min(LARGEST_BATCH, int(BATCH_BYTES / (8 * max(1, len(self.samples))))))
 
     def predict(self, scores: Float64) -> Labels:
-        """Labels from scores: the score itself, the sign for one column, the best class, or every positive label."""
-        if self.task == "regression":
-            values: NDArray[Any] = scores[:, 0]
-        elif self.task == "binary":
-            values = (scores[:, 0] > 0).astype(np.int64)
-        elif self.task == "multiclass":
-            values = scores.argmax(axis=1)
-        else:
-            values = (scores > 0).astype(np.uint8)
-        return Labels(self.task, values, self.classes)
+        return predicted(scores, self.task, self.classes)
 
     @property
     def outputs(self) -> tuple[str, ...]:
@@ -121,6 +112,19 @@ def check_views(bank: Bank, widths: Mapping[str, int], data: Dataset) -> None:
                 f"view '{kernel.view}' is a {view.kind} view with {view.values.shape[1]} columns, the model "
                 f"was trained on a {kernel.function.view_kind} view with {wanted}"
             )
+
+
+def predicted(scores: Float64, task: str, classes: tuple[str, ...]) -> Labels:
+    """Labels from scores: the score itself, the sign for one column, the best class, or every positive label."""
+    if task == "regression":
+        values: NDArray[Any] = scores[:, 0]
+    elif task == "binary":
+        values = (scores[:, 0] > 0).astype(np.int64)
+    elif task == "multiclass":
+        values = scores.argmax(axis=1)
+    else:
+        values = (scores > 0).astype(np.uint8)
+    return Labels(task, values, classes)
 
 
 class CrossPair:

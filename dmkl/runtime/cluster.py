@@ -15,14 +15,14 @@ from concurrent.futures import CancelledError
 from typing import Any
 
 import dask
-from distributed import Client, Future, KilledWorker
+from distributed import Client, Future, KilledWorker, get_worker
 from distributed.client import ClosedClientError
 from distributed.comm.core import CommClosedError
 
 from dmkl.errors import ClusterError
 from dmkl.memory import keep_freed
 from dmkl.runtime.base import run_task
-from dmkl.runtime.links import Given, Link, Loneliness, Refused
+from dmkl.runtime.links import UNLIMITED, Given, Link, Loneliness, Refused
 from dmkl.runtime.timeline import Timeline
 
 IN_FLIGHT = 4  # tasks per worker thread that may be running or waiting for their turn
@@ -31,6 +31,7 @@ LOOK = 30.0  # seconds after which it is looked at even though results keep comi
 RESUBMITS = 2  # times a task is asked again that killed its workers (each time up to four of them) or got lost
 RECOVERY = 120.0  # seconds in which a lost cluster has to come back
 LATE = 60.0  # seconds by which a finished task may be heard of after later ones; also what clocks may differ by
+PAUSED = 0.7  # of a worker's memory: distributed pauses it at 0.8 and ends it at 0.95
 RECOVERIES = 5  # lost clusters in a row, without one result from any
 
 GONE = (CancelledError, CommClosedError, ClosedClientError, OSError, TimeoutError)
@@ -254,3 +255,14 @@ def _gone(error: BaseException) -> ClusterError:
         f"the cluster is gone ({type(error).__name__})",
         "start it and run the same command again; it goes on where it was",
     )
+
+
+def threads_here() -> int:
+    """Threads of the worker whose task this is."""
+    return int(get_worker().state.nthreads)
+
+
+def memory_here() -> int:
+    """Bytes that the worker whose task this is may use before it is told to pause."""
+    limit = get_worker().memory_manager.memory_limit
+    return int(PAUSED * (limit or UNLIMITED))

@@ -9,7 +9,7 @@ weights gives the sparse alpha; the certificate needs nothing else.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Protocol
 
@@ -46,6 +46,7 @@ class VSKL(BoundedByC):
     C: float = 1.0
 
     weighted: ClassVar[bool] = True
+    usual: ClassVar[Mapping[str, Sequence[Any]]] = {"q": (1.0, 1.5, 2.0, 3.0, 8.0, np.inf), **BoundedByC.usual}
 
     def __post_init__(self) -> None:
         check_C(self.C)
@@ -80,6 +81,7 @@ class LpMKL(BoundedByC):
     C: float = 1.0
 
     weighted: ClassVar[bool] = True
+    usual: ClassVar[Mapping[str, Sequence[Any]]] = {"p": (1.0, 1.25, 2.0, 4.0, np.inf), **BoundedByC.usual}
 
     def __post_init__(self) -> None:
         check_C(self.C)

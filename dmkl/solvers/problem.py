@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
@@ -62,14 +63,19 @@ class Solver(Protocol):
 MINOR: Any = {"minor": True}  # metadata of a formulation's fields that are only worth a word when not as by default
 
 
-def describe(formulation: Any) -> str:
-    """'VSKL q=2 C=10': the name, then its constants."""
+def describe(formulation: Any, *, without: str = "") -> str:
+    """'VSKL q=2 C=10': the name, then its constants, less one if so asked."""
     words = [type(formulation).__name__]
     for field in dataclasses.fields(formulation):
         value = getattr(formulation, field.name)
-        if not field.metadata.get("minor") or value != field.default:
+        if field.name != without and (not field.metadata.get("minor") or value != field.default):
             words.append(f"{field.name}={value:g}" if isinstance(value, float) else f"{field.name}={value}")
     return " ".join(words)
+
+
+def scaled(largest: float, shares: Sequence[float]) -> tuple[float, ...]:
+    """These shares of the largest value of a constant, in two digits: they are read by people."""
+    return tuple(float(f"{share * largest:.1e}") for share in shares)
 
 
 class Formulation(ABC):
@@ -77,6 +83,7 @@ class Formulation(ABC):
 
     weighted: ClassVar[bool] = False  # whether samples may count more than once, or less
     per_kernel: ClassVar[bool] = False  # a coefficient for every sample and kernel, not one for a sample
+    usual: ClassVar[Mapping[str, Sequence[Any]]]  # values of constants that are worth trying, in the order of a path
 
     @abstractmethod
     def solver(self, problem: Problem) -> Solver:
@@ -93,6 +100,24 @@ class Formulation(ABC):
     @abstractmethod
     def stretch(self, start: Any) -> float:
         """What coefficients of a fit with other constants are multiplied by to be feasible, and near, in this one."""
+
+    @property
+    @abstractmethod
+    def strength(self) -> float:
+        """How strongly it regularises, to be compared with others of its kind."""
+
+    @classmethod
+    def usual_values(cls, labels: Labels, given: Mapping[str, Sequence[Any]]) -> dict[str, Sequence[Any]]:
+        """The constants to try that need no look at the kernels, those `given` as they are."""
+        return {**cls.usual, **given}
+
+    @classmethod
+    def usual_grids(
+        cls, stack: KernelStack, labels: Labels, given: Mapping[str, Sequence[Any]]
+    ) -> list[dict[str, Sequence[Any]]]:
+        """Values of all constants to try together; more than one table where what is worth trying depends on another
+        constant, or on the kernels (one pass)."""
+        return [cls.usual_values(labels, given)]
 
     @abstractmethod
     def baseline(self, weights: NDArray[np.float64]) -> Formulation:

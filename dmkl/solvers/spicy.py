@@ -9,26 +9,30 @@ solved by proximal minimisation (`proximal/`), from a block where that fits in m
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dmkl.data import Labels
 from dmkl.errors import ConfigError
 from dmkl.losses import Loss
 from dmkl.solvers.blocks import own_layers
-from dmkl.solvers.problem import MINOR, Problem, Solver
+from dmkl.solvers.problem import MINOR, Problem, Solver, scaled
 from dmkl.solvers.proximal import Held, Penalty, Start, Streamed, minimise
 from dmkl.solvers.rounds import Answer, Certified, Question, Rounds, Samples
 from dmkl.solvers.state import Float64, State
 from dmkl.solvers.targets import WithLoss, first_samples
 from dmkl.solvers.uniform import UniformMKL
+from dmkl.stack import KernelStack
 
 HALF = 0.5  # what a compact problem may take of the tolerance, so that what is outside has some left
 EARLY = 0.02  # and of the gap certified so far: what the next pass brings in changes more than that
 FIRST = 0.1  # the gap of the first compact problem
 NEAR = 0.9  # kernels with ||rho||_a above this share of the bound enter the block,
+SHARES = (0.5, 0.2, 0.1, 0.05, 0.02, 0.01, 0.005)  # of the largest C, that are worth trying
 FEWEST, AS_MANY = 48, 2  # those nearest to it: so many, or so many times those with weight
 
 
@@ -48,6 +52,29 @@ class SpicyMKL(WithLoss):
             raise ConfigError(f"C should be positive and finite (or 0 with a ridge), not {self.C}")
         self.own_loss()
 
+    usual: ClassVar[Mapping[str, Sequence[Any]]] = {"loss": ("hinge",)}
+
+    @property
+    def strength(self) -> float:
+        return self.C
+
+    @classmethod
+    def usual_grids(
+        cls, stack: KernelStack, labels: Labels, given: Mapping[str, Sequence[Any]]
+    ) -> list[dict[str, Sequence[Any]]]:
+        """Unless C is given, from half of what leaves no kernel down, which takes a pass a loss."""
+        values = cls.usual_values(labels, given)
+        if "C" in values:
+            return [values]
+        return [
+            {**values, "loss": (loss,), "C": scaled(cls(loss=loss).largest(stack, labels), SHARES)}
+            for loss in values["loss"]
+        ]
+
+    def largest(self, stack: KernelStack, labels: Labels) -> float:
+        """The smallest C at which no class uses a kernel: where a path over C begins. One pass."""
+        return float(np.sqrt(null_forms(stack, self.own_loss(), self.targets(labels)).max()))
+
     def stretch(self, start: Any) -> float:
         return 1.0  # rho is a slope of the loss, whatever C is
 
@@ -63,6 +90,14 @@ class SpicyMKL(WithLoss):
         return Rounds(_Machine(self.own_loss(), Penalty(self.C, self.ridge)), problem.stack.dtype)
 
 
+def null_forms(stack: KernelStack, loss: Loss, Y: Float64) -> Float64:
+    """(m, s): the squared slope of the model without kernels along every kernel; one pass."""
+    null = np.stack([loss.null(y) for y in Y.T], axis=1)
+    forms = stack.apply(null, np.zeros(stack.s), forms=True).forms
+    assert forms is not None
+    return np.maximum(forms, 0.0)
+
+
 @dataclass(frozen=True)
 class _Machine:
     """The machine of working-set rounds: the kernels near the bound, and where the loss is sparse some samples."""
@@ -75,10 +110,8 @@ class _Machine:
 
     def outlined(self, problem: Problem, state: State) -> State:
         """All samples, or random ones of either side; the kernels that the model without kernels misses most."""
-        null = np.stack([self.loss.counting(problem.counts).null(y) for y in problem.Y.T], axis=1)
-        forms = problem.stack.apply(null, np.zeros(problem.stack.s), forms=True).forms
-        assert forms is not None
-        largest = np.sqrt(np.maximum(forms, 0.0).max(axis=1, keepdims=True))
+        forms = null_forms(problem.stack, self.loss.counting(problem.counts), problem.Y)
+        largest = np.sqrt(forms.max(axis=1, keepdims=True))
         scaled = forms * np.minimum(1.0, self.penalty.C / np.maximum(largest, 1e-300)) ** 2
         active = np.array([self.matter(np.zeros(len(row)), row) for row in scaled])
         return replace(state, active=active, working=first_samples(problem, self.loss))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -30,6 +31,12 @@ class WithLoss(Formulation):
         values = np.asarray(y)
         numbers = values.ndim == 1 and values.dtype.kind in "iuf" and len(np.unique(values)) > 2
         return "regression" if self.own_loss().regression and numbers else "auto"
+
+    @classmethod
+    def usual_values(cls, labels: Labels, given: Mapping[str, Sequence[Any]]) -> dict[str, Sequence[Any]]:
+        """The hinge is not for real targets."""
+        loss = {"loss": ("squared",)} if labels.task == "regression" else {}
+        return {**cls.usual, **loss, **given}
 
     def targets(self, labels: Labels) -> Float64:
         """(n, m): the targets of a regression, or -1/+1 for one class against the rest."""

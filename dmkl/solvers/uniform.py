@@ -7,8 +7,9 @@ The baseline every learnt combination has to beat.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -25,6 +26,12 @@ class BoundedByC(Formulation):
     """Formulations whose C bounds every alpha."""
 
     C: float
+
+    usual: ClassVar[Mapping[str, Sequence[Any]]] = {"C": (0.1, 1.0, 10.0, 100.0)}
+
+    @property
+    def strength(self) -> float:
+        return 1.0 / self.C
 
     def stretch(self, start: Any) -> float:
         return float(self.C / start.C)

@@ -9,6 +9,7 @@ from dmkl.errors import ConfigError
 from dmkl.memory import Budget
 from dmkl.runtime import Local, Runtime
 from dmkl.stack.computed import ComputedShard
+from dmkl.stack.parts import PartStack
 from dmkl.stack.shards import StoreShard, hold
 from dmkl.stack.stack import KernelStack
 from dmkl.store import KernelStore, Mended
@@ -80,6 +81,9 @@ def near_fits(nbytes: int, runtime: Runtime) -> bool:
 
 def on_cluster(stack: KernelStack, client: Any) -> tuple[KernelStack, Runtime]:
     """A stack and the runtime of a Dask client: stored tiles are read by its workers, an array stays here."""
+    if isinstance(stack, PartStack):
+        whole, runtime = on_cluster(stack.whole, client)
+        return whole.restrict(stack.samples), runtime
     runtime = _cluster(client)
     if stack.source is None:
         return stack, runtime

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -85,6 +86,7 @@ class Cutting(Tiled):
                 result.append(answer)
                 self.observer(Progress("solving", len(result), len(sets)))
             return result
+        wanted = replace(wanted, sets=[self._in_near(W) for W in sets])
         number = runtime.workers * (HELD_CHUNKS if self._near_held else 1)
         found = chunks(wanted.sizes(), number, CHUNK_ROOM * runtime.memory / runtime.workers)
         parts = ((self._near, wanted.some(chunk), function, [questions[p] for p in chunk]) for chunk in found)
@@ -94,6 +96,10 @@ class Cutting(Tiled):
             self.observer(Progress("solving", len(answered), len(sets)))
         self.passes += 1
         return [answered[position] for position in range(len(sets))]
+
+    def _in_near(self, samples: Samples) -> Samples:
+        """Samples as the shards of `_near` number them."""
+        return samples
 
     def _gather(
         self,

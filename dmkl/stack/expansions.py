@@ -19,7 +19,7 @@ Float64 = NDArray[np.float64]
 Samples = NDArray[np.int64]
 
 
-def _pieces(shard: Shard, kernels: Sequence[int]) -> Iterator[tuple[int, slice, slice, NDArray[Any]]]:
+def pieces_of(shard: Shard, kernels: Sequence[int]) -> Iterator[tuple[int, slice, slice, NDArray[Any]]]:
     """Kernel, rows, columns, K_a[rows, columns]: place by place, so that kernels that are computed share a base."""
     grid, i = shard.grid, shard.i
     here = grid.span(i)
@@ -35,7 +35,7 @@ def _pieces(shard: Shard, kernels: Sequence[int]) -> Iterator[tuple[int, slice, 
 def expand_shard(shard: Shard, alpha: Float64, kernels: Sequence[int]) -> Float64:
     """Contributions to `sum_a K_a' alpha[a]` (n, m) of coefficients (s, n, m)."""
     scores = np.zeros(alpha.shape[1:])
-    for a, rows, columns, values in _pieces(shard, kernels):
+    for a, rows, columns, values in pieces_of(shard, kernels):
         scores[columns] += _exact(values).T @ alpha[a, rows]
     return scores
 
@@ -45,7 +45,7 @@ def correlate_shard(shard: Shard, beta: Float64, kernels: Sequence[int]) -> Floa
     start = shard.grid.span(shard.i).start
     result = np.zeros((len(kernels), len(beta) - start, beta.shape[1]))
     place = {a: layer for layer, a in enumerate(kernels)}
-    for a, rows, columns, values in _pieces(shard, kernels):
+    for a, rows, columns, values in pieces_of(shard, kernels):
         result[place[a], _after(rows, start)] += _exact(values) @ beta[columns]
     return result
 
@@ -54,7 +54,7 @@ def squares_shard(shard: Shard) -> Float64:
     """Contributions to `sum_j K_a[i, j]^2` (s, n - start)."""
     start = shard.grid.span(shard.i).start
     result = np.zeros((shard.s, shard.grid.n - start))
-    for a, rows, _, values in _pieces(shard, range(shard.s)):
+    for a, rows, _, values in pieces_of(shard, range(shard.s)):
         exact = _exact(values)
         result[a, _after(rows, start)] += np.einsum("ij,ij->i", exact, exact)
     return result
@@ -63,7 +63,7 @@ def squares_shard(shard: Shard) -> Float64:
 def pick_shard(shard: Shard, members: Sequence[Samples]) -> list[tuple[int, slice, slice, NDArray[Any]]]:
     """Pieces (kernel, positions in its ascending `members`, columns, values) of whole rows `K_a[members[a]]`."""
     pieces = []
-    for a, rows, columns, values in _pieces(shard, [a for a, chosen in enumerate(members) if len(chosen)]):
+    for a, rows, columns, values in pieces_of(shard, [a for a, chosen in enumerate(members) if len(chosen)]):
         start, stop = (int(p) for p in np.searchsorted(members[a], (rows.start, rows.stop)))
         if start < stop:
             pieces.append((a, slice(start, stop), columns, values[members[a][start:stop] - rows.start]))

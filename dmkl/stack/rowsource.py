@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from dmkl.errors import SolverError
 from dmkl.kernels.bases import GIVEN
 from dmkl.stack.computed import ComputedShard, row_means
+from dmkl.stack.parts import PartStack
 from dmkl.stack.shards import ArrayShard, ChosenShard, HeldShard, Shard, StoreShard
 from dmkl.stack.stack import KernelStack
 from dmkl.store import opened
@@ -139,8 +140,32 @@ class ChosenRows:
         return self.whole.batches(n, rng)
 
 
+@dataclass(frozen=True)
+class PartRows:
+    """Some samples of another source."""
+
+    whole: RowSource
+    samples: Samples
+    of: int  # how many there are in all
+
+    def cross(self, rows: Samples, columns: Samples) -> NDArray[Any]:
+        return self.whole.cross(self.samples[rows], self.samples[columns])
+
+    def pieces(self, rows: Samples) -> list[Samples]:
+        return _alike(rows, self.whole.pieces(self.samples[rows]))
+
+    def chunks(self, columns: Samples) -> list[Samples]:
+        return _alike(columns, self.whole.chunks(self.samples[columns]))
+
+    def batches(self, n: int, rng: np.random.Generator) -> list[Samples]:
+        inside = (batch[np.isin(batch, self.samples)] for batch in self.whole.batches(self.of, rng))
+        return [np.searchsorted(self.samples, batch) for batch in inside if len(batch)]
+
+
 def row_source(stack: KernelStack) -> RowSource:
     """The best source for what a stack is made of; tiles on workers are read, or computed, again from their store."""
+    if isinstance(stack, PartStack):
+        return PartRows(row_source(stack.whole), stack.samples, stack.whole.n)
     return _source(stack._shards, stack)
 
 
@@ -197,6 +222,11 @@ def _features(path: str, identity: str) -> dict[str, Any]:
 
 def _cut(samples: Samples, size: int) -> list[Samples]:
     return [samples[start : start + size] for start in range(0, len(samples), size)]
+
+
+def _alike(samples: Samples, pieces: list[Samples]) -> list[Samples]:
+    """Samples cut as these pieces are."""
+    return np.split(samples, np.cumsum([len(piece) for piece in pieces])[:-1])
 
 
 def _by_block(samples: Samples, grid: Grid) -> Iterator[tuple[int, Samples, Samples]]:

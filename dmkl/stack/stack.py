@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -27,6 +27,9 @@ from dmkl.stack.expanding import Expanding
 from dmkl.stack.shards import ArrayShard, HeldShard, choose
 from dmkl.store import Mended
 from dmkl.tiling import Grid
+
+if TYPE_CHECKING:
+    from dmkl.stack.parts import PartStack
 
 Float64 = NDArray[np.float64]
 Samples = NDArray[np.int64]
@@ -159,6 +162,12 @@ class KernelStack(Cutting, Expanding):
             given=[] if self._definite else [name for name in names if name in self.given],
             backend=self.backend,
         )
+
+    def restrict(self, samples: ArrayLike) -> PartStack:
+        """A stack of some of the samples (ascending numbers), over the same tiles."""
+        from dmkl.stack.parts import PartStack
+
+        return PartStack(self, samples)
 
     def apply(self, coef: Float64, weights: Float64, *, forms: bool | Mask = True) -> Applied:
         """Scores `sum_a weights[k, a] K_a coef[:, k]` (n, m) and forms `coef[:, k]' K_a coef[:, k]` (m, s).

@@ -13,6 +13,7 @@ forward-backward steps (`descent.py`) and an exact end (`newton.py`); one pass t
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -22,11 +23,12 @@ from dmkl.data import Labels, make_labels
 from dmkl.errors import ConfigError, did_you_mean
 from dmkl.proxes import GroupNorm
 from dmkl.solvers.mikl.rounds import METHODS, Shape, SparseRounds
-from dmkl.solvers.problem import Formulation, Problem, Solver
+from dmkl.solvers.problem import Formulation, Problem, Solver, scaled
 from dmkl.solvers.state import Float64
 from dmkl.stack import KernelStack
 
 NORMS = {"1": (1, 1, 1), "2": (2, 2, 1), "21;1": (2, 1, 1), "21;2": (2, 1, 2), "12;1": (1, 2, 1), "12;2": (1, 2, 2)}
+SHARES = (0.5, 0.2, 0.1, 0.05, 0.02, 0.01, 0.005, 0.001)  # of the largest lam, that are worth trying
 LEAST = 0.01  # of the objective that a norm without a largest lam should still explain at it
 
 
@@ -38,6 +40,7 @@ class MIKL(Formulation):
     lam: float = 1.0
 
     per_kernel: ClassVar[bool] = True
+    usual: ClassVar[Mapping[str, Sequence[Any]]] = {"norm": ("1", "21;1", "21;2")}
 
     def __post_init__(self) -> None:
         if self.norm not in NORMS:
@@ -65,6 +68,23 @@ class MIKL(Formulation):
         """For `solve_path`: from the largest lam down to `ratio` times it, in equal steps of its logarithm."""
         lams = cls.largest(stack, y, norm) * np.geomspace(1.0, ratio, count)
         return [cls(norm, float(lam)) for lam in lams]
+
+    @property
+    def strength(self) -> float:
+        return self.lam
+
+    @classmethod
+    def usual_grids(
+        cls, stack: KernelStack, labels: Labels, given: Mapping[str, Sequence[Any]]
+    ) -> list[dict[str, Sequence[Any]]]:
+        """Unless lam is given, from half the largest one of each norm down, which takes a pass a norm."""
+        values = cls.usual_values(labels, given)
+        if "lam" in values:
+            return [values]
+        return [
+            {**values, "norm": (norm,), "lam": scaled(cls.largest(stack, labels, norm), SHARES)}
+            for norm in values["norm"]
+        ]
 
     def stretch(self, start: Any) -> float:
         return 1.0

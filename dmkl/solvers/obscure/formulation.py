@@ -11,17 +11,19 @@ shuffled samples against those that have coefficients (`stack/rowsource.py`): no
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
+from dmkl.data import Labels
 from dmkl.errors import ConfigError
 from dmkl.registry import Registry
 from dmkl.solvers.obscure.stages import Plan, Stages
 from dmkl.solvers.problem import MINOR, Formulation, Problem, Solver
 from dmkl.solvers.state import Float64
-from dmkl.solvers.uniform import UniformMKL, check_C
+from dmkl.solvers.uniform import BoundedByC, UniformMKL, check_C
 
 FOREVER = 10**9
 LOSSES = ("multiclass", "hinge")
@@ -53,6 +55,8 @@ class Obscure(Formulation):
     eta: float = field(default=0.0, metadata=MINOR)  # the online step; 0 goes by the kernels' diagonals
     ahead: bool = field(default=False, metadata=MINOR)  # ask for the next batch's rows while learning from this one's
 
+    usual: ClassVar[Mapping[str, Sequence[Any]]] = {"p": (1.05, 1.25, 1.5, 2.0), **BoundedByC.usual}
+
     def __post_init__(self) -> None:
         if not 1 < self.p <= 2:
             raise ConfigError(f"p should be above 1 and at most 2, not {self.p}", "L1MKL is p = 1")
@@ -66,6 +70,17 @@ class Obscure(Formulation):
             raise ConfigError(f"unknown loss '{self.loss}'", f"use one of {', '.join(LOSSES)}")
         if self.online < 1 or self.epochs < 0 or self.eta < 0:
             raise ConfigError("online should be at least 1, epochs and eta at least 0")
+
+    @property
+    def strength(self) -> float:
+        """1 / C, which is lam times the number of samples."""
+        return 1.0 / self.C if self.C else float(self.lam or 0.0)
+
+    @classmethod
+    def usual_values(cls, labels: Labels, given: Mapping[str, Sequence[Any]]) -> dict[str, Sequence[Any]]:
+        loss = {"loss": ("hinge",)} if labels.task == "multilabel" else {}
+        left_out = {"C"} if "lam" in given else set()
+        return {name: values for name, values in {**cls.usual, **loss, **given}.items() if name not in left_out}
 
     def stretch(self, start: Any) -> float:
         if self.C and start.C:
