@@ -72,7 +72,7 @@ class Round:
 
     @property
     def chunks(self) -> int:
-        return min(self.m, 3 * self.workers)
+        return min(self.m, self.workers)
 
     @property
     def tasks(self) -> int:

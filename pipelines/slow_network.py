@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import subprocess
 import sys
@@ -41,7 +42,8 @@ def slow(address: str, delay: float) -> Iterator[str]:
 
     async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         there, back = await asyncio.open_connection(host, int(port))
-        await asyncio.gather(forward(reader, back), forward(there, writer), return_exceptions=True)
+        with contextlib.suppress(asyncio.CancelledError):  # the end
+            await asyncio.gather(forward(reader, back), forward(there, writer), return_exceptions=True)
 
     async def serve() -> None:
         stop = asyncio.Event()

@@ -27,6 +27,10 @@ class Local:
         self.workers = workers or cores()
         self._timeline = Timeline()
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Sent along with a stack, it is another one: what it did here is not what it does there."""
+        return type(self), (self.workers,)
+
     def map(self, function: Callable[..., Any], tasks: Iterable[tuple[Any, ...]]) -> Iterator[Any]:
         with one_blas_thread():
             if self.workers == 1:

@@ -18,7 +18,6 @@ from dmkl.stack.tiled import Tiled
 Float64 = NDArray[np.float64]
 Samples = NDArray[np.int64]
 CHUNK_ROOM = 0.3  # of a worker's memory that the blocks it cuts at once may take
-HELD_CHUNKS = 1  # a worker, where cutting reads memory only: who is done first takes more
 
 
 class Cutting(Tiled):
@@ -87,8 +86,7 @@ class Cutting(Tiled):
                 self.observer(Progress("solving", len(result), len(sets)))
             return result
         wanted = replace(wanted, sets=[self._in_near(W) for W in sets])
-        number = runtime.workers * (HELD_CHUNKS if self._near_held else 1)
-        found = chunks(wanted.sizes(), number, CHUNK_ROOM * runtime.memory / runtime.workers)
+        found = chunks(wanted.sizes(), runtime.workers, CHUNK_ROOM * runtime.memory / runtime.workers)
         parts = ((self._near, wanted.some(chunk), function, [questions[p] for p in chunk]) for chunk in found)
         answered: dict[int, Any] = {}
         for chunk, answers in zip(found, runtime.map(answer_chunk, parts), strict=True):
