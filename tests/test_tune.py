@@ -173,6 +173,20 @@ def test_a_cluster_gives_the_same_table(
     assert table(dmkl.tune(array, labels, POINTS, folds=3, client=two_workers.client)) == table(tuned)
 
 
+def test_points_apart_are_tasks_of_their_own(
+    tuned: Tuned, store: KernelStore, stack: KernelStack, two_workers: Any
+) -> None:
+    """As many as folds and points, each from a cold start: more passes, and the same scores to the tolerance."""
+    here = dmkl.tune(stack, store.labels, POINTS, folds=3, apart=True)
+    asked = two_workers.asked
+    there = dmkl.tune(open_stack(store.path, runtime=two_workers), store.labels, POINTS, folds=3, apart=True)
+    assert two_workers.asked - asked >= 3 * len(POINTS)
+    assert table(there) == table(here)
+    assert sum(row.passes for row in here.rows) >= sum(row.passes for row in tuned.rows)
+    for mine, theirs in zip(here.rows, tuned.rows, strict=True):
+        assert abs(mine.mean - theirs.mean) < 0.05
+
+
 def test_several_labels_and_real_targets(rng: np.random.Generator) -> None:
     X = rng.normal(size=(90, 3))
     K = np.stack([np.outer(x, x) for x in X.T])

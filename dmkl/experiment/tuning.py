@@ -56,6 +56,7 @@ def tune_run(
         folds=search.folds,
         repeats=search.repeats,
         rule=search.rule,
+        apart=search.apart,
         seed=solving.seed,
         tol=solving.tol,
         oracle=solving.oracle,

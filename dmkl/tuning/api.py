@@ -29,6 +29,7 @@ def tune(
     folds: int = 5,
     repeats: int = 1,
     rule: str = "one-se",
+    apart: bool = False,
     seed: int = 0,
     tol: float = 1e-3,
     oracle: str = "smo",
@@ -43,9 +44,9 @@ def tune(
     """Judge every point by its scores on held-out folds, and choose one by the rule 'one-se' or 'best'.
 
     `points` are formulations (`dmkl.grid` makes them), or formulation classes for what is usually worth trying. Each
-    fold is the stack restricted to its samples. Its points of one kind are a path of warm starts; paths are tasks of
-    a cluster (`client`), or walked one after the other here. With a `folder` every finished point is kept there, so
-    that the same call goes on after it was cut short, by `max_seconds` too.
+    fold is the stack restricted to its samples. Its points of one kind are a path of warm starts, or with `apart` each
+    is a path of its own; paths are tasks of a cluster (`client`), or walked one after the other here. With a `folder`
+    every finished point is kept there, so that the same call goes on after it was cut short, by `max_seconds` too.
     """
     started = time.perf_counter()
     check_rule(rule)
@@ -68,7 +69,7 @@ def tune(
             folder.resolve() if folder else None,
             time.time() + max_seconds,
         )
-        for path in paths(tried)
+        for path in ([[i] for i in range(len(tried))] if apart else paths(tried))
         for number, fold in enumerate(cuts)
     ]
     scores: list[Score] = []
