@@ -65,9 +65,11 @@ def test_a_newcomer_s_walk(
     assert "column 'gaps' lacks 51 of 60 values" in shown
     assert main(["train", "insects.toml", "-q"]) == 0
     assert main(["tune", "insects.toml", "-q", "-o", "best", "-g", "C=1,10", "-g", "q=2", "--folds", "3"]) == 0
+    assert main(["report", "best", "-o", "page.html", "-q"]) == 0
+    assert 'id="tuning"' in (folder / "page.html").read_text()
     assert main(["evaluate", "runs/insects", "more.csv", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["metrics"]["accuracy"] > 0.8
-    assert main(["predict", "runs/insects", "more.csv", "-o", "labels.csv"]) == 0
+    assert main(["predict", "best", "more.csv", "-o", "labels.csv", "--proba", "--explain"]) == 0
     labels = [row["label"] for row in csv.DictReader((folder / "labels.csv").read_text().splitlines())]
     assert np.mean(np.array(labels) == np.array(["ant", "bee", "cat"])[y]) > 0.8
 
