@@ -48,6 +48,7 @@ def run(command: str, folder: Path) -> str:
     return done.stdout
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("title", "name"), [("Adding a kernel", "cauchy"), ("Adding a solver", "aligned")], ids=["kernel", "solver"]
 )

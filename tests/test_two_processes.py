@@ -15,6 +15,7 @@ from test_cli import CONFIG
 
 from dmkl.store import KernelStore
 
+pytestmark = pytest.mark.long
 N = 1200
 BUILD = ("kernels", "config.toml", "-o", "k.zarr")
 LIMIT = 240.0
