@@ -33,7 +33,7 @@ WORK = {
 
 
 def trained(folder: Path, out: str, runtime: Runtime) -> None:
-    config = read_config(folder / "config.toml", {"run.kernels": "store", "run.tile": "200"})
+    config = read_config(folder / "config.toml", {"run.kernels": "store", "run.tile": "200", "run.memory": "8 GB"})
     budget = Budget(parse_bytes(config.run.memory))
     train(config, folder / out, runtime, budget, observer=lambda event: None, say=lambda stage, facts: None)
 
