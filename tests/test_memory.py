@@ -24,7 +24,7 @@ C = 10.0
 """
 
 
-# a process begins with the peak of the one that started it: a small one between this, which may be large, and the measured
+# a process begins with the peak of the one that started it: so a small one stands between this one and the measured
 BETWEEN = """
 import resource, subprocess, sys
 code = subprocess.call(sys.argv[1:])
