@@ -71,6 +71,10 @@ class Scratch:
         parts = [self._memory[start : start + size] for start, size in zip(starts, sizes, strict=True)]
         return [part.view(dtype).reshape(shape) for part, shape in zip(parts, shapes, strict=True)]
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Sent along with a stack it is empty."""
+        return type(self), ()
+
     def release(self) -> None:
         """Have no memory until it is asked for again."""
         self._memory, self.used = np.empty(0, np.uint8), 0

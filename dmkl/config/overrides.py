@@ -68,7 +68,8 @@ def overridden(table: Mapping[str, Any], settings: Mapping[str, str]) -> dict[st
         target = result.setdefault(section, {})
         *path, last = key.split(".")
         for name in path:
-            target = require_table(target, f"[{section}]").setdefault(name, {})  # type: ignore[attr-defined]
+            require_table(target, f"[{section}]")
+            target = target.setdefault(name, {})
         require_table(target, f"[{section}]")
         target[last] = _value(text)
     return result

@@ -70,7 +70,6 @@ class TrainingSet:
             runtime=runtime,
             memory=Budget.default(),
             near=shards if held else None,
-            near_held=held,
             indefinite=self.bank.indefinite,
             given=self.bank.unproven,
             backend="cluster" if runtime.remote else "memory",

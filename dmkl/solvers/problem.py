@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
@@ -73,9 +73,22 @@ def describe(formulation: Any, *, without: str = "") -> str:
     return " ".join(words)
 
 
-def scaled(largest: float, shares: Sequence[float]) -> tuple[float, ...]:
-    """These shares of the largest value of a constant, in two digits: they are read by people."""
-    return tuple(float(f"{share * largest:.1e}") for share in shares)
+def shares_of_largest(
+    values: dict[str, Sequence[Any]],
+    constant: str,
+    kind: str,
+    largest: Callable[[Any], float],
+    shares: Sequence[float],
+) -> list[dict[str, Sequence[Any]]]:
+    """Tables for `usual_grids`: the constant as it is given, or for each value of `kind` these shares of its largest
+    useful value, in two digits, for they are read by people."""
+    if constant in values:
+        return [values]
+    tables = []
+    for one in values[kind]:
+        most = largest(one)
+        tables.append({**values, kind: (one,), constant: tuple(float(f"{share * most:.1e}") for share in shares)})
+    return tables
 
 
 class Formulation(ABC):

@@ -20,7 +20,7 @@ from dmkl.data import Labels
 from dmkl.errors import ConfigError
 from dmkl.losses import Loss
 from dmkl.solvers.blocks import own_layers
-from dmkl.solvers.problem import MINOR, Problem, Solver, scaled
+from dmkl.solvers.problem import MINOR, Problem, Solver, shares_of_largest
 from dmkl.solvers.proximal import Held, Penalty, Start, Streamed, minimise
 from dmkl.solvers.rounds import Answer, Certified, Question, Rounds, Samples
 from dmkl.solvers.state import Float64, State
@@ -64,12 +64,7 @@ class SpicyMKL(WithLoss):
     ) -> list[dict[str, Sequence[Any]]]:
         """Unless C is given, from half of what leaves no kernel down, which takes a pass a loss."""
         values = cls.usual_values(labels, given)
-        if "C" in values:
-            return [values]
-        return [
-            {**values, "loss": (loss,), "C": scaled(cls(loss=loss).largest(stack, labels), SHARES)}
-            for loss in values["loss"]
-        ]
+        return shares_of_largest(values, "C", "loss", lambda loss: cls(loss=loss).largest(stack, labels), SHARES)
 
     def largest(self, stack: KernelStack, labels: Labels) -> float:
         """The smallest C at which no class uses a kernel: where a path over C begins. One pass."""

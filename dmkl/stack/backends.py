@@ -50,11 +50,11 @@ def open_stack(
     shards: list[Any] = [kind(str(store.path), store.id, store.grid, i, store.s) for i in range(store.grid.blocks)]
     if backend == "memory":
         shards = list(runtime.map(hold, ((shard,) for shard in shards)))
-    near, near_held = (list(shards), False) if runtime.remote else (None, False)
+    near = list(shards) if runtime.remote else None
     if backend == "cluster" and store.projected_bytes <= WORKER_SHARE * runtime.memory:
         shards = [runtime.hold(hold, shard) for shard in shards]
         if near_fits(store.projected_bytes, runtime):
-            near, near_held = shards, True
+            near = shards
     return KernelStack(
         shards,
         store.grid,
@@ -64,7 +64,6 @@ def open_stack(
         runtime=runtime,
         memory=budget,
         near=near,
-        near_held=near_held,
         indefinite=store.bank.indefinite,
         given=store.bank.unproven,
         backend=backend,

@@ -24,7 +24,6 @@ class Cutting(Tiled):
     """What a stack cuts out of its tiles."""
 
     _near: Sequence[Any] | None
-    _near_held: bool
     _scratch: Scratch
 
     def block(

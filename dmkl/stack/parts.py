@@ -77,7 +77,6 @@ class PartStack(KernelStack):
             runtime=whole.runtime,
             memory=whole.memory,
             near=whole._near,  # blocks are cut from the whole's own tiles: parts of held ones would travel as copies
-            near_held=whole._near_held,
             backend=whole.backend,
             identity=f"{whole.identity} {hashlib.blake2b(chosen.tobytes(), digest_size=8).hexdigest()}",
         )

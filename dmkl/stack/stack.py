@@ -62,7 +62,6 @@ class KernelStack(Cutting, Expanding):
         runtime: Runtime,
         memory: Budget,
         near: Sequence[Any] | None = None,
-        near_held: bool = False,
         indefinite: Sequence[str] = (),
         given: Sequence[str] = (),
         backend: str = "memory",
@@ -71,8 +70,8 @@ class KernelStack(Cutting, Expanding):
         mended: Mended | None = None,
     ) -> None:
         self._shards = list(shards)
-        self._near = near  # on a cluster: the shards that one task may take all of,
-        self._near_held = near_held  # from the memory of its worker
+        # on a cluster: the shards that one task may take all of; these very ones where each worker can hold them
+        self._near = self._shards if near is shards else near
         self.grid = grid
         self.names = tuple(names)
         self.groups = groups
@@ -147,13 +146,12 @@ class KernelStack(Cutting, Expanding):
         """A stack of some of the kernels, over the same tiles."""
         names = [self.names[a] for a in kernels]
         shards = [self.runtime.hold(choose, shard, tuple(kernels)) for shard in self._shards]
-        near = shards if self._near_held else self._near and [choose(shard, kernels) for shard in self._near]
+        near = shards if self._near is self._shards else self._near and [choose(shard, kernels) for shard in self._near]
         return KernelStack(
             shards,
             self.grid,
             names,
             near=near,
-            near_held=self._near_held,
             groups=self.groups[list(kernels)],
             dtype=self.dtype,
             runtime=self.runtime,

@@ -23,7 +23,7 @@ from dmkl.data import Labels, make_labels
 from dmkl.errors import ConfigError, did_you_mean
 from dmkl.proxes import GroupNorm
 from dmkl.solvers.mikl.rounds import METHODS, Shape, SparseRounds
-from dmkl.solvers.problem import Formulation, Problem, Solver, scaled
+from dmkl.solvers.problem import Formulation, Problem, Solver, shares_of_largest
 from dmkl.solvers.state import Float64
 from dmkl.stack import KernelStack
 
@@ -79,12 +79,7 @@ class MIKL(Formulation):
     ) -> list[dict[str, Sequence[Any]]]:
         """Unless lam is given, from half the largest one of each norm down, which takes a pass a norm."""
         values = cls.usual_values(labels, given)
-        if "lam" in values:
-            return [values]
-        return [
-            {**values, "norm": (norm,), "lam": scaled(cls.largest(stack, labels, norm), SHARES)}
-            for norm in values["norm"]
-        ]
+        return shares_of_largest(values, "lam", "norm", lambda norm: cls.largest(stack, labels, norm), SHARES)
 
     def stretch(self, start: Any) -> float:
         return 1.0
