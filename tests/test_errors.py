@@ -584,7 +584,7 @@ CASES = [
         {},
         2,
         "unknown key 'fold' in [tune]",
-        "did you mean 'folds'? (known: folds, formulations, grid, repeats, rule)",
+        "did you mean 'folds'? (known: apart, folds, formulations, grid, repeats, rule)",
     ),
     Case(
         "tune config.toml --folds 28",
