@@ -25,7 +25,7 @@ import threadpoolctl
 from sklearn.svm import SVC
 
 import dmkl
-from pipelines.data import data_file, package_file
+from pipelines.common.data import data_file, package_file
 
 WIDTHS = (0.5, 1, 2, 5, 7, 10, 12, 15, 17, 20)
 DEGREES = (1, 2, 3)

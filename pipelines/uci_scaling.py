@@ -35,7 +35,7 @@ import dmkl
 from dmkl.norms import MixedNorm
 from dmkl.solvers import mkl
 from dmkl.solvers.mirror import solve_mirror
-from pipelines.data import data_file
+from pipelines.common.data import data_file
 from pipelines.peers import DEGREES, gaussian, polynomial, standardised
 
 C = 1000.0

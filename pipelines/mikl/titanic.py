@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 import dmkl
-from pipelines.data import data_file
+from pipelines.common.data import data_file
 
 NORMS = ("1", "2", "21;1", "21;2", "12;1", "12;2")
 KERNELS = ("Good: linear", "Bad: Gaussian, width 0.1", "Ugly: Gaussian, width 100")

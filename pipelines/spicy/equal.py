@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import dmkl
-from pipelines.data import data_file
+from pipelines.common.data import data_file
 from pipelines.peers import ionosphere, standardised
 from pipelines.shared_weights.results import Row, goal, progress, table
 from pipelines.spicy.fitting import Outcome, figures, timed, warm_up

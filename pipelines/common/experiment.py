@@ -1,0 +1,130 @@
+"""What an experiment is: a folder of `pipelines/` with `experiment.toml` and `experiment.py`.
+
+The TOML says what is shown and what is run:
+
+    [experiment]
+    title = "VSKL, table 1: Caltech-101"      # a heading of RESULTS.md
+    order = 10                                # its place there
+    about = "..."                             # what is compared with what, for whom does not know the paper
+    differs = "..."                           # how data or protocol differ from the paper's
+    [whole]                                   # settings of the whole run, free names
+    splits = 10
+    [quick]                                   # those that differ in `--quick`
+    splits = 1
+    [paper]                                   # the paper's numbers, free names
+
+`experiment.py` has one function, `run(context: Context) -> Outcome`. All that is shown goes through `Outcome`, so that
+RESULTS.md, its figures and the comparison of two runs are made at one place each.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import time
+import tomllib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import dmkl
+from pipelines.common.drawing import Panel
+from pipelines.common.journal import Journal
+
+PIPELINES = Path(__file__).resolve().parents[1]
+Row = dict[str, Any]  # texts and plain numbers
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows with the same keys. Columns named in `measured` (seconds, memory) need not come out the same again."""
+
+    title: str
+    rows: Sequence[Row]
+    measured: tuple[str, ...] = ()
+    formats: dict[str, str] = field(default_factory=dict)  # of numbers, ".4g" where nothing is said
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Goal:
+    """What was hoped for. Goals of times and memory are `measured`: they need not come out the same again."""
+
+    what: str
+    value: float
+    sign: str  # "<=" or ">="
+    limit: float
+    measured: bool = False
+
+    @property
+    def met(self) -> bool:
+        return self.value <= self.limit if self.sign == "<=" else self.value >= self.limit
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What an experiment found."""
+
+    tables: Sequence[Table]
+    goals: Sequence[Goal] = ()
+    remarks: Sequence[str] = ()  # sentences made of the numbers found; what is known beforehand belongs into the TOML
+    figures: dict[str, Sequence[Panel]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Context:
+    """What a run is given: its settings, the paper's numbers, a folder for what it keeps while it runs."""
+
+    settings: dict[str, Any]
+    paper: dict[str, Any]
+    folder: Path
+    quick: bool
+    journal: Journal
+
+    def cell(self, key: str, compute: Callable[[], Any]) -> Any:
+        """What `compute` gives (plain values); kept, so that an interrupted run goes on after it."""
+        return self.journal.cell(key, compute)
+
+    def progress(self, text: str) -> None:
+        print(time.strftime("%H:%M:%S"), text, file=sys.stderr, flush=True)
+
+
+@dataclass(frozen=True)
+class Experiment:
+    name: str  # "titanic", "benchmarks/race"
+    words: dict[str, Any]
+    whole: dict[str, Any]
+    quick: dict[str, Any]
+    paper: dict[str, Any]
+
+    @classmethod
+    def load(cls, name: str) -> Experiment:
+        file = PIPELINES / name / "experiment.toml"
+        if not file.is_file():
+            raise SystemExit(f"no experiment {name}: there are {', '.join(known())}")
+        parts = tomllib.loads(file.read_text())
+        unknown = set(parts) - {"experiment", "whole", "quick", "paper"}
+        strange = set(parts.get("quick", {})) - set(parts["whole"])
+        if unknown or strange:
+            raise SystemExit(f"{file}: what is {', '.join(sorted(unknown | strange))}?")
+        return cls(name, parts["experiment"], parts["whole"], parts.get("quick", {}), parts.get("paper", {}))
+
+    @property
+    def code(self) -> tuple[Path, ...]:
+        """What its numbers depend on."""
+        return PIPELINES / self.name, PIPELINES / "common", Path(dmkl.__file__).parent
+
+    def run(self, folder: Path, quick: bool) -> Outcome:
+        settings = self.whole | (self.quick if quick else {})
+        module = importlib.import_module(f"pipelines.{self.name.replace('/', '.')}.experiment")
+        found = module.run(Context(settings, self.paper, folder, quick, Journal(folder, settings)))
+        assert isinstance(found, Outcome)
+        return found
+
+
+def known() -> list[str]:
+    """Names of all experiments, in the order of RESULTS.md."""
+    files = sorted(PIPELINES.glob("**/experiment.toml"))
+    names = [str(file.parent.relative_to(PIPELINES)) for file in files]
+    return sorted(names, key=lambda name: Experiment.load(name).words["order"])

@@ -1,0 +1,90 @@
+"""Runs experiments: the papers' tables and figures on real data, and the race against what people use today.
+
+    python -m pipelines.run                          which there are
+    python -m pipelines.run titanic mnist            whole; the numbers go to pipelines/results and RESULTS.md
+    python -m pipelines.run titanic --again          whole, once more: does everything come out the same?
+    python -m pipelines.run all --quick              a cut of a minute each; printed, kept nowhere
+    python -m pipelines.run --results                RESULTS.md again from what is kept
+
+What an interrupted run has finished is kept in `--folder` (runs/pipelines/NAME): the same command goes on. Exits with 1
+when a second run gives other numbers, or data are missing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+import time
+from pathlib import Path
+
+from pipelines.common import machine, record, results
+from pipelines.common.drawing import draw
+from pipelines.common.experiment import Experiment, Outcome, Row, known
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m pipelines.run", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("names", nargs="*", metavar="NAME", help="experiments, or 'all'")
+    parser.add_argument("--quick", action="store_true", help="small sizes; nothing is kept")
+    parser.add_argument("--again", action="store_true", help="compare with the kept run instead of replacing it")
+    parser.add_argument("--results", action="store_true", help="write RESULTS.md from the kept runs")
+    parser.add_argument("--folder", type=Path, default=Path("runs/pipelines"), help="for what runs keep on the way")
+    options = parser.parse_args(arguments)
+    if not options.names and not options.results:
+        for name in known():
+            print(f"{name:30s} {Experiment.load(name).words['title']}")
+        return 0
+    names = known() if options.names == ["all"] else options.names
+    same = [run(name, options.folder, options.quick, options.again) for name in names]
+    if not options.quick:
+        results.write()
+    return int(not all(same))
+
+
+def run(name: str, folder: Path, quick: bool, again: bool) -> bool:
+    """Run one experiment; False if it was to give what the kept run gave, and did not."""
+    experiment = Experiment.load(name)
+    if again and not quick and record.read(name) is None:
+        raise SystemExit(f"{name} has not been run: python -m pipelines.run {name}")
+    place = folder / (name + "-quick" * quick + "-again" * again)
+    before, started = machine.described(*experiment.code), time.time()
+    outcome = experiment.run(place, quick)
+    date = time.strftime("%Y-%m-%d")
+    settings = experiment.whole | (experiment.quick if quick else {})
+    found = record.made(outcome, settings, before, date, time.time() - started)
+    print(results.shown(experiment.words["title"], found), flush=True)
+    same = True
+    if again and not quick:
+        same = compared(name, found)
+    elif not quick:
+        keep(name, outcome, found)
+    shutil.rmtree(place)  # whole, so nothing has to go on from here
+    return same
+
+
+def keep(name: str, outcome: Outcome, found: Row) -> None:
+    """The record and the figures of a whole run."""
+    for figure, panels in outcome.figures.items():
+        record.RESULTS.mkdir(exist_ok=True)
+        draw(record.RESULTS / f"{figure}.svg", panels)
+    record.write(found, name)
+
+
+def compared(name: str, found: Row) -> bool:
+    """Whether this run gives what the kept one gave; if so the record says when."""
+    kept = record.read(name)
+    assert kept is not None
+    different = record.differences(kept, found)
+    for line in different:
+        print(f"{name} is not the same again: {line}", file=sys.stderr)
+    if not different:
+        record.write(kept | {"again": found["date"]}, name)
+        print(f"{name}: all numbers came out the same again")
+    return not different
+
+
+if __name__ == "__main__":
+    sys.exit(main())
