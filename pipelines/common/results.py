@@ -60,7 +60,8 @@ def _cell(value: Any, form: str) -> str:
 
 
 def _goal(goal: Row) -> str:
-    return f"* {goal['what']}: {goal['value']:.4g} {goal['sign']} {goal['limit']:g}, {'met' if goal['met'] else '**MISSED**'}"
+    met = "met" if goal["met"] else "**MISSED**"
+    return f"* {goal['what']}: {goal['value']:.4g} {goal['sign']} {goal['limit']:g}, {met}"
 
 
 def _overview() -> str:
