@@ -92,11 +92,12 @@ def distances(view: View, samples: Samples) -> Float32:
 
 def sparse_chi2(X: Any, Z: Any) -> Float32:
     """sum (x - z)^2 / (x + z) = sum (x + z) - 4 sum x z / (x + z), whose last sum needs words of x alone: a twelfth."""
-    tile = np.zeros((X.shape[0], Z.shape[0]), np.float32)
+    blocks = []
     for start in range(0, Z.shape[0], ROWS):
         words = np.ascontiguousarray(Z[start : start + ROWS].toarray().T, dtype=np.float32)
-        _add_harmonic(X.data.astype(np.float32), X.indices, X.indptr, words, tile[:, start : start + ROWS])
-    return np.maximum(X.sum(axis=1)[:, None] + Z.sum(axis=1) - 4.0 * tile, 0.0).astype(np.float32)
+        blocks.append(np.zeros((X.shape[0], words.shape[1]), np.float32))
+        _add_harmonic(X.data.astype(np.float32), X.indices, X.indptr, words, blocks[-1])
+    return np.maximum(X.sum(axis=1)[:, None] + Z.sum(axis=1) - 4.0 * np.hstack(blocks), 0.0).astype(np.float32)
 
 
 @jit(error_model="numpy")  # without a check of every division: x > 0
