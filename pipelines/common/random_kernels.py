@@ -1,10 +1,9 @@
-"""Samples of ringnorm and splice, and Gaussians of random widths on random subsets of their features."""
+"""Ringnorm and splice, and Gaussians of random widths on random subsets of features (SpicyMKL, section 5.2)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,15 +15,7 @@ RING_MEAN, RING_DEVIATION = 2 / np.sqrt(RING_FEATURES), 2.0
 WIDTH_SCALE, NARROWEST = 5.0, 0.1
 
 Float64 = NDArray[np.float64]
-
-
-@dataclass(frozen=True)
-class Samples:
-    """The first `train` are trained on, the others held out."""
-
-    X: Float64
-    y: Float64
-    train: int
+Float32 = NDArray[np.float32]
 
 
 @dataclass(frozen=True)
@@ -40,21 +31,22 @@ class Gaussian:
         return np.asarray(np.exp(np.maximum(D, 0.0) * (-0.5 / self.width**2)))
 
 
-def ringnorm(train: int, test: int, rng: np.random.Generator) -> Samples:
+def ringnorm(count: int, rng: np.random.Generator) -> tuple[Float64, Float64]:
     """Class +1 is N(0, 4 I), class -1 N(a, I)."""
-    y = rng.choice([-1.0, 1.0], train + test)
-    X = rng.normal(size=(len(y), RING_FEATURES))
-    return Samples(np.where(y[:, None] > 0, RING_DEVIATION * X, X + RING_MEAN), y, train)
+    y = rng.choice([-1.0, 1.0], count)
+    X = rng.normal(size=(count, RING_FEATURES))
+    return np.where(y[:, None] > 0, RING_DEVIATION * X, X + RING_MEAN), y
 
 
-def splice(train: int, test: int, rng: np.random.Generator) -> Samples:
+def splice(count: int, rng: np.random.Generator) -> tuple[Float64, Float64]:
     """Sixty nucleotides around a point, as the numbers 1 to 4."""
     data = np.load(data_file("splice.npz", "IDA splice, keys X (3175, 60) and y in -1, +1"))
-    taken = rng.permutation(len(data["y"]))[: train + test]
-    return Samples(data["X"][taken].astype(np.float64), data["y"][taken].astype(np.float64), train)
+    taken = rng.permutation(len(data["y"]))[:count]
+    return data["X"][taken].astype(np.float64), data["y"][taken].astype(np.float64)
 
 
-SOURCES: dict[str, Callable[[int, int, np.random.Generator], Samples]] = {"ringnorm": ringnorm, "splice": splice}
+SOURCES: dict[str, Callable[[int, np.random.Generator], tuple[Float64, Float64]]]
+SOURCES = {"ringnorm": ringnorm, "splice": splice}
 
 
 def gaussians(features: int, count: int, rng: np.random.Generator) -> list[Gaussian]:
@@ -67,9 +59,9 @@ def gaussians(features: int, count: int, rng: np.random.Generator) -> list[Gauss
     return [one() for _ in range(count)]
 
 
-def stacked(bank: list[Gaussian], X: Float64, dtype: Any) -> NDArray[Any]:
-    """Kernels (s, n, n), not scaled: their diagonals are 1."""
-    K = np.empty((len(bank), len(X), len(X)), dtype)
+def stacked(bank: Sequence[Gaussian], X: Float64) -> Float32:
+    """Kernels (s, n, n), not scaled: their diagonals are 1. In float32, as a store keeps them."""
+    K = np.empty((len(bank), len(X), len(X)), np.float32)
     for a, kernel in enumerate(bank):
         K[a] = kernel.matrix(X, X)
         np.fill_diagonal(K[a], 1.0)
