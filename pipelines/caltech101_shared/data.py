@@ -34,3 +34,12 @@ def loader(context: Context) -> Callable[[int], Bank]:
         return found
 
     return load
+
+
+def fewer(bank: Bank, count: int) -> Bank:
+    """`count` of the classes, evenly spaced, and their training images."""
+    classes = np.linspace(0, bank.Y.shape[1] - 1, min(count, bank.Y.shape[1])).round().astype(int)
+    kept, tested = (np.flatnonzero(Y[:, classes].any(axis=1)) for Y in (bank.Y, bank.truth))
+    K = np.ascontiguousarray(bank.K[:, kept[:, None], kept])
+    test = np.ascontiguousarray(bank.test[:, tested[:, None], kept])
+    return Bank(K, test, bank.Y[np.ix_(kept, classes)], bank.truth[np.ix_(tested, classes)], bank.groups)

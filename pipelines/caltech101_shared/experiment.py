@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 import dmkl
 from pipelines.caltech101_shared import walks
-from pipelines.caltech101_shared.data import loader
+from pipelines.caltech101_shared.data import fewer, loader
 from pipelines.caltech101_shared.methods import AVERAGE, FORMULATIONS, L1, LP, MAX, SA, SUM, VSKL, trained
 from pipelines.common.banks import Bank
 from pipelines.common.drawing import Line, Panel
@@ -45,13 +46,14 @@ def run(context: Context) -> Outcome:
     return Outcome(tables, goals(found), (remark(found, curve),), figures(context, curve, walked))
 
 
-def tuned(context: Context, load: Load) -> tuple[dict[str, float], list[Row]]:
-    """C of every method: the best of the grid by folds of the first split's training images."""
+def tuned(context: Context, load_split: Load) -> tuple[dict[str, float], list[Row]]:
+    """C of every method: the best of the grid by folds of the first split's training images of some classes."""
     settings = context.settings
+    load = lru_cache(maxsize=1)(lambda: fewer(load_split(0), settings["cv_classes"]))
     how: dict[str, Any] = {"folds": settings["folds"], "tol": settings["cv_tol"], "rule": "best"}
 
     def search(method: str) -> list[float]:
-        bank = load(0)
+        bank = load()
         context.progress(f"C of {method}")
         points = [FORMULATIONS[method](C=C) for C in settings["Cs"]]
         return [row.mean for row in dmkl.tune(bank.stack, bank.labels, points, **how).rows]
