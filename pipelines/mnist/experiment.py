@@ -113,9 +113,9 @@ def remarks(grown: list[Row]) -> list[str]:
     seconds, support = (exponent(alike, "training digits", key) for key in ("seconds", "support"))
     first, last = (f"{row['training digits']:,}" for row in (alike[0], alike[-1]))
     words = (
-        f"From {first} to {last} digits, seconds to a certified gap of 1e-2 grow with the exponent {seconds:.2f}, samples "
-        f"with coefficients with {support:.2f}. A certificate looks at every sample against all of those, which explains "
-        "an exponent above 1: the paper's number of steps does not depend on n, but what a step costs does."
+        f"From {first} to {last} digits, seconds to a gap of 1e-2 grow with the exponent {seconds:.2f}, samples "
+        f"with coefficients with {support:.2f}. A certificate looks at every sample against all of those, which is "
+        "why the exponent is above 1: the paper's number of steps does not depend on n, but what a step costs does."
     )
     return [words]
 
