@@ -38,12 +38,12 @@ def read(name: str, settings: Row) -> Bank:
         views = {key: standardised(X, train) for key, X in views.items()}
     maker = dmkl.KernelBank(kernels=settings["kernels"], n_jobs=WORKERS)
     maker.fit(rows(views, train))
-    kernels: tuple[Float32, ...] = tuple(kernels_first(maker, rows(views, part)) for part in (train, test))
-    groups = np.empty(len(kernels[0]), np.int64)
+    K, across = (kernels_first(maker, rows(views, part)) for part in (train, test))
+    groups = np.empty(len(K), np.int64)
     for number, members in enumerate(maker.groups_.values()):
         groups[members] = number  # a group a view
     Y = found["Y"][:, found["Y"][train].any(axis=0)]
-    bank = Bank(*kernels, Y[train], Y[test], groups)
+    bank = Bank(K, across, Y[train], Y[test], groups)
     dmkl.solve(bank.stack, bank.Y[:, :1], dmkl.UniformMKL(), tol=0.5)  # kernels looked at: not timed later
     return bank
 

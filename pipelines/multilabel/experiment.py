@@ -11,7 +11,6 @@ from sklearn.metrics import label_ranking_average_precision_score
 
 import dmkl
 from dmkl.data import make_labels
-from dmkl.model import score_like
 from dmkl.solvers import describe
 from pipelines.common.banks import Bank
 from pipelines.common.experiment import Context, Goal, Outcome, Row, Table
@@ -97,7 +96,7 @@ def trained(bank: Bank, formulation: Any, tol: float) -> Row:
     started = time.perf_counter()
     fit = dmkl.solve(bank.stack, bank.labels, formulation, tol=tol)
     seconds, scores = time.perf_counter() - started, bank.scores(fit)
-    metrics = score_like(scores, make_labels(bank.truth, "multilabel"))
+    metrics = bank.metrics(scores)
     weights = np.atleast_2d(fit.weights)
     return {
         "mAP": metrics["mean_average_precision"],
