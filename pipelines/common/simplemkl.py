@@ -104,7 +104,7 @@ def _direction(weights: Float64, slopes: Float64) -> Float64:
     way[(weights <= 0) & (way < 0)] = 0.0
     way[largest] = 0.0
     way[largest] = -way.sum()
-    return way
+    return np.asarray(way)
 
 
 def _emptied(way: Float64, weights: Float64) -> Float64:
@@ -135,4 +135,4 @@ def _between(values: _Values, start: Float64, end: Float64) -> tuple[Float64, fl
 
 def _tidied(weights: Float64) -> Float64:
     weights = np.where(weights < TINY, 0.0, weights)
-    return weights / weights.sum()
+    return np.asarray(weights / weights.sum())

@@ -76,7 +76,7 @@ class Split:
 class Kernel:
     """A Gaussian of some width, or a polynomial of some degree, on some columns; of mean diagonal 1 over X."""
 
-    function: Callable[[Float64, float], Float64]  # gaussian or polynomial
+    function: Callable[[Float64, Any], Float64]  # gaussian or polynomial
     columns: slice
     parameter: float
 
@@ -92,10 +92,12 @@ class Kernel:
 
 def kernels(features: int, widths: Sequence[float], degrees: Sequence[int] = DEGREES) -> list[Kernel]:
     """Gaussians and polynomials on all features jointly and on each alone."""
+    pairs: tuple[tuple[Callable[[Float64, Any], Float64], Sequence[float]], ...]
+    pairs = (gaussian, widths), (polynomial, degrees)
     return [
         Kernel(function, columns, parameter)
         for columns in parts(features)
-        for function, parameters in ((gaussian, widths), (polynomial, degrees))
+        for function, parameters in pairs
         for parameter in parameters
     ]
 

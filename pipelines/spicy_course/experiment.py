@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 
 import numpy as np
 
@@ -27,10 +28,7 @@ def run(context: Context) -> Outcome:
     courses = context.cell("courses", lambda: ways(settings["kernels"], settings["constants"], settings["tol"]))
     same: list[Row] = []
     for name in settings["same_data"]:
-        pair = settings["same_constants"], settings["same_tol"]
-        same += context.cell(
-            f"same: {name}", lambda name=name, pair=pair: [compared(name, C, pair[1]) for C in pair[0]]
-        )
+        same += context.cell(f"same: {name}", partial(compared, name, settings["same_constants"], settings["same_tol"]))
         context.progress(name)
     ends = [{key: value for key, value in course.items() if key != "steps"} for course in courses]
     goals = (
@@ -76,19 +74,21 @@ def whole(K: Float64, y: Float64, C: float, loss: str, tol: float) -> Row:
     return row | {"steps": [[float(gap), float(active), None] for gap, active, _ in found.trace]}
 
 
-def compared(name: str, C: float, tol: float) -> Row:
+def compared(name: str, constants: list[float], tol: float) -> list[Row]:
     """Both formulations on one data set."""
     X, y = samples(name)
-    K = bank(standardised(X))
-    seconds, fit = timed(K, y, dmkl.L1MKL(C=C), tol)
-    norms = np.ravel(fit.weights) * np.sqrt(np.maximum((K @ fit.coef) @ fit.coef, 0.0))
-    other = dmkl.SpicyMKL(C=float(norms.sum()) / C)
-    other_seconds, other_fit = timed(K, y, other, tol)
-    these, those = scores(fit, K), scores(other_fit, K)
-    row: Row = {"data": name, "n": len(y), "kernels": len(K), "C": C, "C converted": other.C}
-    row |= {"difference": float(np.abs(these - those).max() / np.ptp(these))}
-    row |= {"l1 used": int(np.count_nonzero(fit.weights)), "l1 seconds": seconds, "seconds": other_seconds}
-    return row | took(other_fit) | {"gap": max(fit.gap, other_fit.gap)}
+    K, rows = bank(standardised(X)), []
+    for C in constants:
+        seconds, fit = timed(K, y, dmkl.L1MKL(C=C), tol)
+        norms = np.ravel(fit.weights) * np.sqrt(np.maximum((K @ fit.coef) @ fit.coef, 0.0))
+        other = dmkl.SpicyMKL(C=float(norms.sum()) / C)
+        other_seconds, other_fit = timed(K, y, other, tol)
+        these, those = scores(fit, K), scores(other_fit, K)
+        row: Row = {"data": name, "n": len(y), "kernels": len(K), "C": C, "C converted": other.C}
+        row |= {"difference": float(np.abs(these - those).max() / np.ptp(these))}
+        row |= {"l1 used": int(np.count_nonzero(fit.weights)), "l1 seconds": seconds, "seconds": other_seconds}
+        rows.append(row | took(other_fit) | {"gap": max(fit.gap, other_fit.gap)})
+    return rows
 
 
 def scores(fit: dmkl.Fit, K: Float64) -> Float64:
@@ -108,9 +108,10 @@ def drawn(courses: list[Row]) -> list[Panel]:
             xs = range(1, len(course["steps"]) + 1)
             gaps.append(Line(label, xs, [step[0] for step in course["steps"]], style, colour))
             active.append(Line(label, xs, [step[1] for step in course["steps"]], style, colour))
-            ends = [(x, step[2]) for x, step in zip(xs, course["steps"], strict=True) if step[2] is not None]
+            ends = [x for x in xs if course["steps"][x - 1][2] is not None]
             if ends:
-                gaps.append(Line(f"{course['loss']}, certified", *zip(*ends, strict=True), "*", colour))
+                proved = [course["steps"][x - 1][2] for x in ends]
+                gaps.append(Line(f"{course['loss']}, certified", ends, proved, "*", colour))
         panels.append(Panel(f"C = {C:g}", "iteration", "gap", gaps, ("linear", "log")))
         panels.append(Panel(f"C = {C:g}", "iteration", "active kernels", active, ("linear", "linear")))
     return panels

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,7 @@ def run(context: Context) -> Outcome:
     for name in SOURCES:
         for split in range(settings["splits"]):
             key = f"{name}, split {split}"
-            rows += context.cell(key, lambda name=name, split=split: draw(name, split, settings))
+            rows += context.cell(key, partial(draw, name, split, settings))
             context.progress(key)
     averages = means(rows, (*SETTING, "kernels"), AVERAGED, spread="seconds")
     worst = Goal("the largest gap", max(row["gap"] for row in rows), "<=", settings["tol"])

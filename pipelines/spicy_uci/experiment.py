@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -30,30 +31,33 @@ def run(context: Context) -> Outcome:
     for name, splits in settings["splits"].items():
         for split in range(splits):
             key = f"{name}, split {split}"
-            rows += context.cell(key, lambda name=name, split=split: fits(name, split, settings))
+            rows += context.cell(key, partial(fits, name, split, settings))
             context.progress(key)
     strange = [row for row in rows if row["kernels"] != context.paper["kernels"][row["data"]]]
     assert not strange, f"not as many kernels as the paper has: {strange[0]}"
     averages, beside = means(rows, SETTING, AVERAGED, spread="seconds"), compared(rows)
-    goals = [Goal("the largest gap", max(row["gap"] for row in rows), "<=", settings["tol"])]
-    there = [row["accuracy %"] - row["SimpleMKL: accuracy %"] for row in beside if row["gap"] <= settings["tol"]]
-    if there:
-        goals.append(
-            Goal(
-                "mean points of accuracy off SimpleMKL's, where it ended", abs(float(np.mean(there))), "<=", AS_ACCURATE
-            )
-        )
-    if not context.quick:  # too little is run there
-        goals.append(
-            Goal("times as fast as SimpleMKL, best", max(row["times"] for row in beside), ">=", FASTER_GOAL, True)
-        )
     measured = ("seconds", "SimpleMKL: seconds", "times")
     tables = (
         Table("Means over splits; ± is the deviation of seconds", averages, ("seconds", "±"), FORMATS),
         Table("Hinge beside SimpleMKL, the same problem", beside, measured, SIMPLE_FORMATS),
         claimed(averages, beside, context.paper),
     )
-    return Outcome(tables, goals, (), {"spicy_uci": drawn(averages)})
+    goals = hoped(rows, beside, settings["tol"], context.quick)
+    late = sum(row["gap"] > settings["tol"] for row in beside)
+    remark = f"SimpleMKL was cut off before a gap of {settings['tol']:g} in {late} of {len(beside)} problems."
+    return Outcome(tables, goals, (remark, rivals(averages)), {"spicy_uci": drawn(averages)})
+
+
+def hoped(rows: list[Row], beside: list[Row], tol: float, quick: bool) -> list[Goal]:
+    goals = [Goal("the largest gap", max(row["gap"] for row in rows), "<=", tol)]
+    off = [row["accuracy %"] - row["SimpleMKL: accuracy %"] for row in beside if row["gap"] <= tol]
+    if off:  # where SimpleMKL came to its end
+        points = abs(float(np.mean(off)))
+        goals.append(Goal("points of mean accuracy off SimpleMKL's", points, "<=", AS_ACCURATE))
+    if not quick:  # too little is run there
+        best = max(row["times"] for row in beside)
+        goals.append(Goal("times as fast as SimpleMKL, best", best, ">=", FASTER_GOAL, True))
+    return goals
 
 
 def fits(name: str, number: int, settings: dict[str, Any]) -> list[Row]:
@@ -127,6 +131,14 @@ def compared(rows: list[Row]) -> list[Row]:
         line |= {"gap": other["gap"], "seconds": row["seconds"], "SimpleMKL: seconds": other["seconds"]}
         found.append(line | {"times": other["seconds"] / row["seconds"]})
     return found
+
+
+def rivals(averages: list[Row]) -> str:
+    """Where the average kernel is more accurate."""
+    better = sum(row["average: accuracy %"] > row["accuracy %"] for row in averages)
+    return (
+        f"The average kernel, at the C taken from the learnt solution, is more accurate in {better} of {len(averages)}."
+    )
 
 
 def claimed(averages: list[Row], beside: list[Row], paper: Row) -> Table:

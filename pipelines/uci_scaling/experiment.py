@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,7 @@ def run(context: Context) -> Outcome:
     for name, splits in settings["splits"].items():
         for split in range(splits):
             key = f"{name}, split {split}"
-            rows += context.cell(key, lambda name=name, split=split: course(name, split, settings))
+            rows += context.cell(key, partial(course, name, split, settings))
             context.progress(key)
     table, slopes = averaged(rows), growth(rows, settings["loose"])
     largest = max(settings["sizes"])

@@ -12,6 +12,7 @@ import threadpoolctl
 import dmkl
 from dmkl.norms import MixedNorm
 from dmkl.solvers import mkl
+from dmkl.solvers.interior import solve_interior
 from dmkl.solvers.mirror import solve_mirror
 from pipelines.common.experiment import Row
 from pipelines.common.fitting import timed
@@ -23,14 +24,13 @@ DEFAULT, MIRROR, SIMPLE = "dmkl", "mirror", "SimpleMKL"
 
 def default(K: Float64, y: Float64, C: float, tol: float) -> tuple[Row, dmkl.Fit]:
     """`dmkl.solve`; the steps of its interior point method, which a fit does not tell, are counted."""
-    steps = []
+    steps: list[int] = []
 
     def counted(*arguments: Any, **options: Any) -> Any:
         found = solve_interior(*arguments, **options)
         steps.append(found.steps)
         return found
 
-    solve_interior = mkl.solve_interior
     with mock.patch.object(mkl, "solve_interior", counted):
         seconds, fit = timed(K, y, dmkl.L1MKL(C=C), tol)
     used = int(np.count_nonzero(fit.weights))
