@@ -45,8 +45,8 @@ def usual(context: Context, n: int) -> Wanted:
 def sizes(context: Context) -> list[Row]:
     """A fit for every size, each in a process of its own for its peak of memory."""
     rows = []
-    for n, tol in zip(context.settings["sizes"], context.settings["tols"], strict=True):
-        wanted = replace(usual(context, n), tol=tol)
+    for n, rounds in zip(context.settings["sizes"], context.settings["rounds"], strict=True):
+        wanted = replace(usual(context, n), rounds=(rounds,))
         found = context.cell(f"{n} digits", lambda wanted=wanted: in_own_process(fitted, wanted))[-1]
         context.progress(f"{n} digits: {found['error %']:.2f} % in {found['seconds']:.0f} s, gap {found['gap']:.1e}")
         row = {"training digits": n, "error %": found["error %"], "paper": context.paper["errors"].get(str(n))}
