@@ -24,7 +24,7 @@ def run(context: Context) -> Outcome:
     best = max(by_p, key=lambda row: row["accuracy %"])
     goals = (
         Goal("problems of three classes with as many kernels as in the paper", agreeing(three), ">=", 4),
-        Goal("Caltech-101, p of the best accuracy (the paper's: 1.01)", best["p"], "<=", 1.1),
+        Goal(f"Caltech-101, p of the best accuracy (the paper's: {context.paper['best_p']})", best["p"], "<=", 1.1),
     )
     tables = (
         Table("Three classes, weights of sum 1", three, formats=FORMATS),
@@ -32,7 +32,16 @@ def run(context: Context) -> Outcome:
     )
     line = Line("multiclass", [row["p"] for row in by_p], [row["accuracy %"] for row in by_p])
     panel = Panel("Caltech-101", "p", "mean accuracy a class, %", [line], ("linear", "linear"))
-    return Outcome(tables, goals, figures={"obscure_caltech": [panel]})
+    return Outcome(tables, goals, (remark(by_p, best),), {"obscure_caltech": [panel]})
+
+
+def remark(by_p: list[Row], best: Row) -> str:
+    least, most = by_p[0], by_p[-1]
+    return (
+        f"Best is p = {best['p']} with {best['accuracy %']:.1f} %. At p = {least['p']} it is {least['accuracy %']:.1f} %, "
+        f"with {least['weights above 1 %']:.0f} kernels, and at p = {most['p']} {most['accuracy %']:.1f} %. The paper "
+        "explains its best p of 1.01 by redundant or weak kernels among its 39 (the worst alone has 13.5 %)."
+    )
 
 
 def agreeing(rows: list[Row]) -> float:
