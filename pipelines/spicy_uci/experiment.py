@@ -169,12 +169,12 @@ def claimed(averages: list[Row], beside: list[Row], paper: Row) -> Table:
 
 
 def drawn(averages: list[Row]) -> list[Panel]:
-    """The paper's three rows: seconds, accuracy, kernels used; over C, a line a data set and loss."""
+    """The paper's three rows, seconds, accuracy and kernels used, over C; hinge on the left, logistic on the right."""
     panels = []
-    for loss in LOSSES:
-        some = grouped([row for row in averages if row["loss"] == loss], "data")
-        for up in ("seconds", "accuracy %", "used"):
+    for up in ("seconds", "accuracy %", "used"):
+        for loss in LOSSES:
             lines = []
+            some = grouped([row for row in averages if row["loss"] == loss], "data")
             for number, ((name,), rows) in enumerate(some.items()):
                 error = [row["±"] for row in rows] if up == "seconds" else None
                 xs, ys = [row["C"] for row in rows], [row[up] for row in rows]
