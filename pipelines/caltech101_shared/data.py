@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 
 import numpy as np
 
 import dmkl
+from dmkl.data import make_folds
 from pipelines.common.banks import Bank, bank
 from pipelines.common.experiment import Context
 from pipelines.common.views import caltech101, caltech101_splits, distances, gaussian_kernels
@@ -36,10 +37,9 @@ def loader(context: Context) -> Callable[[int], Bank]:
     return load
 
 
-def fewer(bank: Bank, count: int) -> Bank:
-    """`count` of the classes, evenly spaced, and their training images."""
-    classes = np.linspace(0, bank.Y.shape[1] - 1, min(count, bank.Y.shape[1])).round().astype(int)
-    kept, tested = (np.flatnonzero(Y[:, classes].any(axis=1)) for Y in (bank.Y, bank.truth))
-    K = np.ascontiguousarray(bank.K[:, kept[:, None], kept])
-    test = np.ascontiguousarray(bank.test[:, tested[:, None], kept])
-    return Bank(K, test, bank.Y[np.ix_(kept, classes)], bank.truth[np.ix_(tested, classes)], bank.groups)
+def folds(bank: Bank, count: int) -> Iterator[Bank]:
+    """The training images again and again as training and test images."""
+    for fold in make_folds(bank.labels, count):
+        kept, held = fold.kept, fold.held
+        inside, across = (np.ascontiguousarray(bank.K[:, rows[:, None], kept]) for rows in (kept, held))
+        yield Bank(inside, across, bank.Y[kept], bank.Y[held], bank.groups)
