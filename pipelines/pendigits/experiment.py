@@ -94,7 +94,7 @@ def goals(by_p: list[Row], others: list[Row]) -> list[Goal]:
     first, average = others[0], next(row for row in others if row["method"] == "average")
     single = min(row["error %"] for row in others if "alone" in row["method"])
     return [
-        Goal("% right with the average kernel (98.7 one against one)", 100 - average["error %"], ">=", 98.2),
+        Goal("% right with the average kernel (98.7 untuned, DATA.md)", 100 - average["error %"], ">=", 98.5),
         Goal("OBSCURE's error less the average's, points", first["error %"] - average["error %"], "<=", 0.0),
         Goal("OBSCURE's error less the best single kernel's, points", first["error %"] - single, "<=", 0.0),
     ]
