@@ -70,6 +70,16 @@ def multiply_rounded(tile: Float64, factor: float, out: NDArray[Any]) -> None:
 
 
 @jit()
+def all_finite(values: NDArray[Any]) -> bool:
+    """Whether no value is infinite or NaN; once through memory, and nothing written."""
+    bad = False
+    for i in range(values.shape[0]):
+        for j in range(values.shape[1]):
+            bad |= not abs(values[i, j]) < np.inf
+    return not bad
+
+
+@jit()
 def mirror_upper(tile: Float64) -> None:
     """Make a square tile exactly symmetric by its upper half, in squares that stay in the cache."""
     n, side = tile.shape[0], 32
