@@ -98,7 +98,10 @@ def _cut_all(shard: Shard, wanted: Gather, targets: Sequence[NDArray[Any]], *, s
                 if a not in order:
                     continue
                 layer = target[order[a]]
-                cut(seen, mine, others, layer, top, left)
+                if (len(mine), len(others)) == tile.shape:
+                    layer[top : top + len(mine), left : left + len(others)] = tile
+                else:
+                    cut(seen, mine, others, layer, top, left)
                 if square and j > i:  # at once, while it is in the cache
                     mirror(layer, top, top + len(mine), left, left + len(others))
 
