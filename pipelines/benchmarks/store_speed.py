@@ -1,6 +1,6 @@
 """What a kernel store costs: building it against the same arithmetic in plain numpy plus writing the same bytes.
 
-    python -m pipelines.store_speed [--quick]
+    python -m pipelines.benchmarks.store_speed [--quick]
 
 20 Gaussian kernels (4 views x 5 widths) of n = 6,425 synthetic samples. Plain numpy computes the same upper tiles in
 memory, in the same precision (float64 distances, float32 exponentials), and writes the same bytes to one file; the

@@ -1,6 +1,6 @@
 """What an estimator costs beside `dmkl.solve`: the digits example, from samples to a fitted model.
 
-    python -m pipelines.estimator_cost [--quick]
+    python -m pipelines.benchmarks.estimator_cost [--quick]
 
 VSKL, q = 2, C = 10, on the 1,258 training digits of `dmkl train --example digits`: 10 classes, 12 kernels. One side is
 `VSKLClassifier.fit` on a dict of the four views. The other is what it takes without it: fit the kernels, compute them

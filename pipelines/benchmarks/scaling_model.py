@@ -1,6 +1,6 @@
 """What a round costs on a cluster, on paper, against what it takes here: workers, slow networks.
 
-    python -m pipelines.scaling_model [--quick] [--folder DIR]
+    python -m pipelines.benchmarks.scaling_model [--quick] [--folder DIR]
 
 The model (`Round`) counts bytes, multiplications, tasks and messages of one VSKL round from n, s, m, the working sets
 and the workers. Its few rates are measured first, in this process and with tasks that do nothing. Then a fit runs on
@@ -27,9 +27,9 @@ import dmkl
 from dmkl.runtime import Local, Runtime, open_runtime
 from dmkl.stack import open_stack
 from dmkl.store import KernelStore
+from pipelines.benchmarks.slow_network import workers
 from pipelines.caltech256_shape import TOL, C, write_data
 from pipelines.caltech256_shape import dmkl as command
-from pipelines.slow_network import workers
 
 MEMORY = 5_500_000_000
 DELAY = 0.02  # seconds that a byte waits in the slow network, either way

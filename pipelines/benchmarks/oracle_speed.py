@@ -1,6 +1,6 @@
 """What one class's SVM costs: the oracles `smo` and `libsvm` against scikit-learn's SVC, on the same kernel matrix.
 
-    python -m pipelines.oracle_speed [--quick]
+    python -m pipelines.benchmarks.oracle_speed [--quick]
 
 Every class is solved by scikit-learn at its default tolerance first; the relative gap its answer certifies is the
 tolerance the oracles are given, so nobody is quicker by being less exact. Times are per class, best of several, one

@@ -1,6 +1,6 @@
 """What a cluster costs and brings at the size of Caltech-256: VSKL, q = inf, gap 1e-3, the same store every time.
 
-    python -m pipelines.cluster_cost [--quick] [--folder DIR] [--repeats R]
+    python -m pipelines.benchmarks.cluster_cost [--quick] [--folder DIR] [--repeats R]
 
 In turn: this process with one thread and the kernels in memory, a cluster of one single-thread worker, one of two. The
 clock runs from opening the store to the last certificate, with the kernels' way to the workers inside; starting a
