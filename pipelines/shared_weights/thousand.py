@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from dmkl.units import parse_bytes
-from pipelines.caltech256_shape import dmkl
+from pipelines.common.commands import dmkl
 from pipelines.shared_weights.results import Row, progress, show, table, write
 from pipelines.shared_weights.synthetic import WIDTHS, synthetic
 
@@ -46,10 +46,10 @@ QUICK = Plan(600, 30)
 def trained(folder: Path, mode: str) -> Row:
     settings = [f"-sformulation.{key}={value}" for key, value in (("name", "shared"), ("mode", mode), ("C", C))]
     wanted = ["--memory", MEMORY, "--tol", str(TOL), "--workers", "2"]
-    result, seconds, peak = dmkl(folder, "train", "k.zarr", "-o", mode, *settings, *wanted)
-    facts = result["train"]
-    row = {"mode": mode, "seconds": round(seconds, 1), "SVM calls": facts["svm_calls"], "passes": facts["passes"]}
-    return row | {"rounds": facts["rounds"], "gap": float(np.max(facts["gap"])), "peak GB": round(peak / 1e9, 2)}
+    ran = dmkl(folder, "train", "k.zarr", "-o", mode, *settings, *wanted)
+    facts = ran.facts["train"]
+    row = {"mode": mode, "seconds": round(ran.seconds, 1), "SVM calls": facts["svm_calls"], "passes": facts["passes"]}
+    return row | {"rounds": facts["rounds"], "gap": float(np.max(facts["gap"])), "peak GB": round(ran.peak / 1e9, 2)}
 
 
 def run(folder: Path, quick: bool) -> bool:
@@ -61,7 +61,8 @@ def run(folder: Path, quick: bool) -> bool:
         views = {f"X_v{number}": view for number, view in enumerate(data.views)}
         np.savez(Path(name) / "data.npz", y=data.Y, **views)
         (Path(name) / "config.toml").write_text(CONFIG)
-        built, seconds, _ = dmkl(Path(name), "kernels", "config.toml", "-o", "k.zarr")
+        ran = dmkl(Path(name), "kernels", "config.toml", "-o", "k.zarr")
+        built, seconds = ran.facts, ran.seconds
         for mode in MODES:
             rows.append(trained(Path(name), mode))
             progress(str(rows[-1]))

@@ -11,18 +11,17 @@ import json
 import math
 import os
 import shutil
-import sys
 from pathlib import Path
 
 import numpy as np
 
 from dmkl.cli.signals import terminable
-from dmkl.errors import ResourceError
 from dmkl.store import projected_bytes
 from dmkl.tiling import Grid
 from dmkl.units import parse_bytes
 from pipelines.common.caltech256 import CLASSES, KERNELS, write_data
 from pipelines.common.commands import Ran, dmkl
+from pipelines.common.data import MissingData
 from pipelines.common.experiment import Context, Goal, Outcome, Row, Table
 
 MARGIN = 1.03  # of the disk, for what is not tiles
@@ -51,11 +50,10 @@ def require_room(context: Context, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     there = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())  # of an interrupted run
     free, needed = shutil.disk_usage(folder).free, MARGIN * tiles - there
-    says = f"{needed / 1e9:.1f} GB of disk needed in {folder}, {free / 1e9:.1f} GB free; {limit / 1e9:.1f} GB of memory"
-    context.progress(says)
+    needs = f"{needed / 1e9:.1f} GB of disk in {folder}, {limit / 1e9:.1f} GB of memory"
+    context.progress(f"needs {needs}")
     if needed > free:
-        print(f"too little disk: {says}; choose another --folder", file=sys.stderr)
-        raise SystemExit(ResourceError.exit_code)
+        raise MissingData(f"it needs {needs}: there are {free / 1e9:.1f} GB free, choose another --folder")
 
 
 def built_and_trained(context: Context, folder: Path) -> tuple[Ran, Ran]:
