@@ -10,27 +10,37 @@ from numpy.typing import NDArray
 from dmkl.jit import jit
 
 SQUARE = 64  # columns compared together
-STRIP = 16  # columns mirrored together: a cache line read, as many rows written side by side
+STRIP = 16  # columns mirrored together: a cache line read, and one written
 
 
 @jit()
-def cut(tile: NDArray[Any], rows: NDArray[Any], columns: NDArray[Any], out: NDArray[Any]) -> None:
-    """out = tile[rows][:, columns]."""
-    for r in range(rows.shape[0]):
-        for c in range(columns.shape[0]):
-            out[r, c] = tile[rows[r], columns[c]]
+def cut(rows: NDArray[Any], mine: NDArray[Any], columns: NDArray[Any], out: NDArray[Any], top: int, left: int) -> None:
+    """out[top:, left:] = K[mine][:, columns] of a tile K as `loops.rows_of` shows it; four rows at a time, so that
+    memory is asked for the next while one is waited for."""
+    height, width = mine.shape[0], columns.shape[0]
+    for r in range(0, height - 3, 4):
+        first, second, third, fourth = mine[r], mine[r + 1], mine[r + 2], mine[r + 3]
+        for c in range(width):
+            column = columns[c]
+            out[top + r, left + c] = rows[first, column]
+            out[top + r + 1, left + c] = rows[second, column]
+            out[top + r + 2, left + c] = rows[third, column]
+            out[top + r + 3, left + c] = rows[fourth, column]
+    for r in range(height - height % 4, height):
+        for c in range(width):
+            out[top + r, left + c] = rows[mine[r], columns[c]]
 
 
 @jit()
-def mirror(block: NDArray[Any], start: int, height: int) -> None:
-    """Rows start to start + height of symmetric matrices (layers, r, c), there from the diagonal on, as columns too."""
-    layers, width = block.shape[0], block.shape[1]
-    for a in range(layers):
-        for left in range(start + height, width, STRIP):
-            right = min(left + STRIP, width)
-            for r in range(start, start + height):
-                for c in range(left, right):
-                    block[a, c, r] = block[a, r, c]
+def mirror(layer: NDArray[Any], top: int, bottom: int, left: int, right: int) -> None:
+    """A rectangle of a symmetric matrix, rows top to bottom, as columns too."""
+    for strip in range(left, right, STRIP):
+        end = min(strip + STRIP, right)
+        for block in range(top, bottom, STRIP):
+            stop = min(block + STRIP, bottom)
+            for c in range(strip, end):
+                for r in range(block, stop):
+                    layer[c, r] = layer[r, c]
 
 
 @jit()

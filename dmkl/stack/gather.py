@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from dmkl.memory import Scratch
 from dmkl.runtime.scratch import thread_scratch
 from dmkl.stack.cuts import cut, mirror
+from dmkl.stack.loops import rows_of
 from dmkl.stack.passes import combine_tile
 from dmkl.stack.shards import Shard
 
@@ -63,17 +64,13 @@ def gather_shard(shard: Shard, wanted: Gather) -> list[NDArray[Any]]:
     for shape, W in zip(wanted.shapes(), wanted.sets, strict=True):
         mine, later = _split(W, shard.grid.span(shard.i))
         pieces.append(np.empty((shape[0], len(mine), len(later)), wanted.dtype))
-    _cut_all(shard, wanted, pieces)
+    _cut_all(shard, wanted, pieces, square=False)
     return pieces
 
 
 def gather_into(shard: Shard, wanted: Gather, blocks: Sequence[NDArray[Any]]) -> None:
     """The same rows, put into the square blocks with their mirror images; shards fill disjoint parts."""
-    rows = shard.grid.span(shard.i)
-    places = [np.searchsorted(W, (rows.start, rows.stop)).tolist() for W in wanted.sets]
-    _cut_all(shard, wanted, [block[:, a:b, a:] for block, (a, b) in zip(blocks, places, strict=True)])
-    for block, (start, stop) in zip(blocks, places, strict=True):
-        mirror(block, start, stop - start)
+    _cut_all(shard, wanted, blocks, square=True)
 
 
 def place(blocks: Sequence[NDArray[Any]], sets: Sequence[Samples], rows: slice, pieces: list[NDArray[Any]]) -> None:
@@ -81,23 +78,30 @@ def place(blocks: Sequence[NDArray[Any]], sets: Sequence[Samples], rows: slice, 
     for block, W, piece in zip(blocks, sets, pieces, strict=True):
         start, height = int(np.searchsorted(W, rows.start)), piece.shape[1]
         block[:, start : start + height, start:] = piece
-        mirror(block, start, height)
+        for layer in block:
+            mirror(layer, start, start + height, start + height, len(W))
 
 
-def _cut_all(shard: Shard, wanted: Gather, pieces: Sequence[NDArray[Any]]) -> None:
-    """Fill the pieces of all sets, tile by tile."""
+def _cut_all(shard: Shard, wanted: Gather, targets: Sequence[NDArray[Any]], *, square: bool) -> None:
+    """Fill the pieces of all sets, or their rows in the square blocks, tile by tile."""
     grid, i = shard.grid, shard.i
     rows = grid.span(i)
     shares = [_split(W, rows) for W in wanted.sets]
+    starts = [int(np.searchsorted(W, rows.start)) if square else 0 for W in wanted.sets]
     layers = wanted.layers()
     for j in range(i, grid.blocks):
         columns = grid.span(j)
         for a in sorted(set().union(*layers)):
             tile = shard.tile(a, j) if wanted.weights is None else combine_tile(shard, j, wanted.weights)
-            for piece, order, (mine, later) in zip(pieces, layers, shares, strict=True):
-                if a in order:
-                    left, right = np.searchsorted(later, (columns.start, columns.stop))
-                    cut(tile, mine - rows.start, later[left:right] - columns.start, piece[order[a], :, left:right])
+            seen = rows_of(tile)
+            for target, order, (mine, later), top in zip(targets, layers, shares, starts, strict=True):
+                if a not in order:
+                    continue
+                left, right = (int(p) for p in np.searchsorted(later, (columns.start, columns.stop)))
+                layer = target[order[a]]
+                cut(seen, mine - rows.start, later[left:right] - columns.start, layer, top, top + left)
+                if square and j > i:  # at once, while it is in the cache
+                    mirror(layer, top, top + len(mine), top + left, top + right)
 
 
 def _split(W: Samples, rows: slice) -> tuple[Samples, Samples]:

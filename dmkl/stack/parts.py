@@ -17,6 +17,7 @@ from dmkl.errors import DataError
 from dmkl.runtime.base import itself
 from dmkl.stack.cuts import cut
 from dmkl.stack.expansions import pieces_of
+from dmkl.stack.loops import rows_of
 from dmkl.stack.shards import Shard, Tile
 from dmkl.stack.stack import KernelStack
 from dmkl.tiling import Grid, UnevenGrid
@@ -42,7 +43,7 @@ class PartShard:
     def tile(self, a: int, j: int) -> Tile:
         tile, rows, columns = self.whole.tile(a, self.blocks[j]), self.inside[self.i], self.inside[j]
         part: Tile = np.empty((len(rows), len(columns)), tile.dtype)
-        cut(tile, rows, columns, part)
+        cut(rows_of(tile), rows, columns, part, 0, 0)
         return part
 
 

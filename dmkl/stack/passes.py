@@ -12,11 +12,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dmkl.stack.shards import Shard
+from dmkl.stack.loops import TOGETHER, add_four, add_one, multiply_both_ways, rows_of
+from dmkl.stack.shards import Shard, Tile
 
 Float64 = NDArray[np.float64]
 Samples = NDArray[np.int64]
 Mask = NDArray[np.bool_]
+FEW = 8  # classes up to which reading a tile once in float32 is quicker than converting it for matrix products
 
 
 @dataclass(frozen=True)
@@ -30,48 +32,80 @@ class ShardScores:
 def apply_shard(shard: Shard, coef: Float64, weights: Float64, asked: Mask | None) -> ShardScores:
     """Scores `sum_a weights[k, a] K_a coef[:, k]` of every class k, forms `coef[:, k]' K_a coef[:, k]` where asked."""
     grid, i = shard.grid, shard.i
-    rows = grid.span(i)
-    scores = np.zeros((grid.n - rows.start, coef.shape[1]))
-    quadratic = None if asked is None else np.zeros(asked.shape)
+    work = _Work(np.ascontiguousarray(coef[grid.span(i).start :].T), None if asked is None else np.zeros(asked.shape))
+    m = coef.shape[1]
+    everyone = np.arange(m)
     for j in range(i, grid.blocks):
-        columns = grid.span(j)
-        here, there = coef[rows], coef[columns]
-        local = slice(columns.start - rows.start, columns.stop - rows.start)
-        if asked is None and weights.ndim == 1:
-            tile = combine_tile(shard, j, weights)
-            scores[: len(here)] += tile @ there
-            if i != j:
-                scores[local] += tile.T @ here
+        at = grid.span(j).start - grid.span(i).start
+        if asked is None and weights.ndim == 1 and m > 1:
+            work.add_tile(combine_tile(shard, j, weights), at, everyone, np.ones(m), everyone[:0], 0)
             continue
         for a in range(shard.s):
-            factor = np.broadcast_to(weights[..., a], coef.shape[1])
-            forms = np.zeros(len(factor), dtype=bool) if asked is None else asked[:, a]
-            users = np.flatnonzero((factor != 0) | forms)
-            if not len(users):
-                continue
-            tile = np.ascontiguousarray(shard.tile(a, j), dtype=np.float64)
-            product = tile @ there[:, users]
-            if quadratic is not None:
-                wanted = np.flatnonzero(forms)
-                own = product[:, forms[users]]
-                quadratic[wanted, a] += (1.0 if i == j else 2.0) * np.einsum("ik,ik->k", here[:, wanted], own)
-            scores[: len(here), users] += product * factor[users]
+            factor = np.broadcast_to(weights[..., a], m)
+            forms = everyone[:0] if asked is None else np.flatnonzero(asked[:, a])
+            users = np.union1d(np.flatnonzero(factor), forms)
+            if len(users):
+                work.add_tile(shard.tile(a, j), at, users, factor, forms, a)
+    return ShardScores(np.ascontiguousarray(work.scores.T), work.forms)
+
+
+class _Work:
+    """Sums of a block row, class after class: products are quicker that way round."""
+
+    def __init__(self, coefs: Float64, forms: Float64 | None) -> None:
+        self.coefs, self.forms = coefs, forms
+        self.scores = np.zeros_like(coefs)
+        self._exact: Float64 = np.empty((0, 0))
+
+    def add_tile(self, tile: Tile, at: int, users: Samples, factor: Float64, forms: Samples, a: int) -> None:
+        """What kernel a's tile, whose columns are the samples from `at` on, gives the classes that use it."""
+        height = len(tile)
+        ways = self._few if len(users) <= FEW else self._many
+        products = ways(tile, at, users, factor[users])
+        if self.forms is not None and len(forms):
+            found = np.einsum("ki,ki->k", self.coefs[forms, :height], products[np.searchsorted(users, forms)])
+            self.forms[forms, a] += (2.0 if at else 1.0) * found  # an off-diagonal tile stands for its mirror too
+        products *= factor[users, None]
+        self.scores[_all_or(users, len(self.scores)), :height] += products
+
+    def _few(self, tile: Tile, at: int, users: Samples, factor: Float64) -> Float64:
+        """`K coefs` of the users, whose scores get `factor K' coefs`; the tile is read once, as it is."""
+        turned = factor if at else np.zeros_like(factor)  # on the diagonal a tile is its own mirror
+        span = at, at + tile.shape[1]
+        return multiply_both_ways(rows_of(tile), span, users, turned, self.coefs, self.scores)
+
+    def _many(self, tile: Tile, at: int, users: Samples, factor: Float64) -> Float64:
+        """The same by two matrix products in float64."""
+        if self._exact.shape != tile.shape:
+            self._exact = np.empty(tile.shape)
+        np.copyto(self._exact, tile)  # into memory that is there: 8 MB anew for every tile take as long again
+        height, width = tile.shape
+        if at:
             scored = np.flatnonzero(factor)
-            if i != j and len(scored):
-                scores[local, scored] += (tile.T @ here[:, scored]) * factor[scored]
-    return ShardScores(scores, quadratic)
+            own = self.coefs[_all_or(users[scored], len(self.coefs)), :height]
+            turned = own @ self._exact
+            turned *= factor[scored, None]
+            self.scores[_all_or(users[scored], len(self.scores)), at : at + width] += turned
+        there = self.coefs[_all_or(users, len(self.coefs)), at : at + width]
+        return np.asarray(there @ self._exact.T)
+
+
+def _all_or(some: Samples, count: int) -> Samples | slice:
+    """An index of these of `count` rows that copies nothing where it is all."""
+    return slice(None) if len(some) == count else some
 
 
 def combine_tile(shard: Shard, j: int, weights: Float64) -> Float64:
     """`sum_a weights[a] K_a` on one tile; kernels with weight zero are not read."""
+    rows, columns = shard.grid.span(shard.i), shard.grid.span(j)
+    total = np.zeros((rows.stop - rows.start, columns.stop - columns.start))
     active = np.flatnonzero(weights)
-    if not len(active):
-        rows, columns = shard.grid.span(shard.i), shard.grid.span(j)
-        return np.zeros((rows.stop - rows.start, columns.stop - columns.start))
-    total: Float64 = np.multiply(shard.tile(int(active[0]), j), weights[active[0]], dtype=np.float64)
-    scaled = np.empty_like(total)
-    for a in active[1:]:
-        total += np.multiply(shard.tile(int(a), j), weights[a], out=scaled, dtype=np.float64)
+    whole = len(active) - len(active) % TOGETHER
+    for p in range(0, whole, TOGETHER):
+        some = active[p : p + TOGETHER]
+        add_four(total, *(rows_of(shard.tile(int(a), j)) for a in some), weights[some])
+    for a in active[whole:]:
+        add_one(total, rows_of(shard.tile(int(a), j)), weights[a])
     return total
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import uuid
 from collections.abc import Iterable
 from pathlib import Path
@@ -13,6 +14,9 @@ import numpy as np
 import zarr
 from numpy.typing import NDArray
 from zarr.codecs import Crc32cCodec
+
+CHECKSUM = 4  # bytes behind every layer and the index
+PIECE = 1 << 18  # bytes read or written, and summed up, at once: what stays in a core's own cache
 
 
 def create_array(
@@ -75,6 +79,20 @@ def write_tile_file(path: Path, side: int, depth: int, layers: Iterable[tuple[in
         raise
 
 
+def read_layer(path: Path, side: int, depth: int, layer: int) -> NDArray[np.float32]:
+    """One layer (side, side) of a tile's file as `write_tile_file` writes it, its checksums verified; ValueError if it
+    is not one. Zarr takes 8 ms for 4 MB of the page cache where this takes 1.4."""
+    values = np.empty((side, side), dtype="<f4")
+    with path.open("rb", buffering=0) as file:
+        index = np.empty((depth, 2), dtype="<u8")
+        _read_checked(file, index, os.fstat(file.fileno()).st_size - index.nbytes - CHECKSUM)
+        start, length = (int(number) for number in index[layer])
+        if length != values.nbytes + CHECKSUM:
+            raise ValueError(f"layer {layer} has {length:,} bytes, not {values.nbytes + CHECKSUM:,}")
+        _read_checked(file, values, start)
+    return values
+
+
 def _full_size(values: NDArray[np.float32], side: int) -> NDArray[np.float32]:
     """A chunk at the edge has its full size on disk."""
     if values.shape == (side, side):
@@ -90,3 +108,16 @@ def _write_checked(file: io.FileIO, values: NDArray[Any]) -> None:
     while rest:
         rest = rest[file.write(rest) :]
     file.write(google_crc32c.value(cast(bytes, values)).to_bytes(4, "little"))
+
+
+def _read_checked(file: io.FileIO, values: NDArray[Any], start: int) -> None:
+    """Fill an array from bytes at `start` and compare their checksum, piece by piece while they are in the cache."""
+    rest, found = values.reshape(-1).view(np.uint8), 0
+    file.seek(start)
+    for first in range(0, len(rest), PIECE):
+        piece = rest[first : first + PIECE]
+        if file.readinto(cast(bytearray, piece)) != len(piece):
+            raise ValueError(f"{file.name} ends before it should")
+        found = google_crc32c.extend(found, cast(bytes, piece))
+    if file.read(CHECKSUM) != found.to_bytes(CHECKSUM, "little"):
+        raise ValueError(f"a checksum of {file.name} does not fit")

@@ -31,7 +31,7 @@ from dmkl.data import Dataset
 from dmkl.errors import ConfigError, ResourceError, StoreError, one_line
 from dmkl.files import writing
 from dmkl.kernels import Bank
-from dmkl.store.arrays import create_tiled, put_array, write_tile_file
+from dmkl.store.arrays import create_tiled, put_array, read_layer, write_tile_file
 from dmkl.store.reading import array_of, get, open_group, read_header
 from dmkl.store.views import StoredViews, describe_dataset, read_labels, write_dataset
 from dmkl.tiling import Grid
@@ -226,12 +226,13 @@ class KernelStore:
         if not stat.S_ISREG(found.st_mode) or found.st_size != tile_bytes(self.grid, self.s):
             raise self._unusable(a, i, j, "damaged", mend)
         try:
-            tile: NDArray[np.float32] = np.asarray(self._gram[a, self.grid.span(i), self.grid.span(j)])
+            tile = read_layer(self.tile_path(i, j), self.grid.tile, self.s, a)
         except Exception as error:
             raise self._unusable(a, i, j, "damaged", mend) from error
         if np.isnan(tile[0, 0]):
             raise self._unusable(a, i, j, "missing", "run dmkl kernels again")
-        return tile
+        rows, columns = self.grid.span(i), self.grid.span(j)  # a chunk at the edge has its full size on disk
+        return np.ascontiguousarray(tile[: rows.stop - rows.start, : columns.stop - columns.start])
 
     def _unusable(self, a: int, i: int, j: int, what: str, hint: str) -> UnusableTile:
         return UnusableTile(
