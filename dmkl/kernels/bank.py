@@ -203,7 +203,7 @@ class Bank:
         if scale != 1.0:
             values = values * scale
         finished = np.ascontiguousarray(values, dtype=np.float32)
-        if not np.isfinite(finished).all():
+        if not loops.all_finite(finished):
             raise DataError(f"kernel {kernel.name} overflows or is not a number", "rescale the features")
         return finished
 
@@ -233,6 +233,6 @@ def base_tile(pair: Pair, view: str, base: str) -> Float64:
             loops.mirror_upper(tile)
         if BASES[base].distance is not None:
             np.fill_diagonal(tile, 0.0)
-    if not np.isfinite(tile).all():
+    if not loops.all_finite(tile):
         raise DataError(f"the {base} values of view '{view}' overflow", "rescale the features")
     return tile

@@ -62,6 +62,24 @@ def to_squared_distances(tile: Float64, row_norms: Float64, column_norms: Float6
 
 
 @jit()
+def multiply_rounded(tile: Float64, factor: float, out: NDArray[Any]) -> None:
+    """out = factor * tile, rounded once: numpy's own way through a buffer takes twice as long."""
+    for i in range(tile.shape[0]):
+        for j in range(tile.shape[1]):
+            out[i, j] = factor * tile[i, j]
+
+
+@jit()
+def all_finite(values: NDArray[Any]) -> bool:
+    """Whether no value is infinite or NaN; once through memory, and nothing written."""
+    bad = False
+    for i in range(values.shape[0]):
+        for j in range(values.shape[1]):
+            bad |= not abs(values[i, j]) < np.inf
+    return not bad
+
+
+@jit()
 def mirror_upper(tile: Float64) -> None:
     """Make a square tile exactly symmetric by its upper half, in squares that stay in the cache."""
     n, side = tile.shape[0], 32

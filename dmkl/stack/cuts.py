@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 from dmkl.jit import jit
 
 SQUARE = 64  # columns compared together
-STRIP = 16  # columns mirrored together: a cache line read, and one written
 
 
 @jit()
@@ -31,16 +30,10 @@ def cut(rows: NDArray[Any], mine: NDArray[Any], columns: NDArray[Any], out: NDAr
             out[top + r, left + c] = rows[mine[r], columns[c]]
 
 
-@jit()
 def mirror(layer: NDArray[Any], top: int, bottom: int, left: int, right: int) -> None:
-    """A rectangle of a symmetric matrix, rows top to bottom, as columns too."""
-    for strip in range(left, right, STRIP):
-        end = min(strip + STRIP, right)
-        for block in range(top, bottom, STRIP):
-            stop = min(block + STRIP, bottom)
-            for c in range(strip, end):
-                for r in range(block, stop):
-                    layer[c, r] = layer[r, c]
+    """A rectangle of a symmetric matrix, rows top to bottom, as columns too; numpy writes row after row, which takes
+    half as long as compiled loops in squares."""
+    layer[left:right, top:bottom] = layer[top:bottom, left:right].T
 
 
 @jit()

@@ -90,18 +90,26 @@ def _cut_all(shard: Shard, wanted: Gather, targets: Sequence[NDArray[Any]], *, s
     starts = [int(np.searchsorted(W, rows.start)) if square else 0 for W in wanted.sets]
     layers = wanted.layers()
     for j in range(i, grid.blocks):
-        columns = grid.span(j)
+        places = [_place(*share, rows, grid.span(j), top) for share, top in zip(shares, starts, strict=True)]
         for a in sorted(set().union(*layers)):
             tile = shard.tile(a, j) if wanted.weights is None else combine_tile(shard, j, wanted.weights)
             seen = rows_of(tile)
-            for target, order, (mine, later), top in zip(targets, layers, shares, starts, strict=True):
+            for target, order, (mine, others, top, left) in zip(targets, layers, places, strict=True):
                 if a not in order:
                     continue
-                left, right = (int(p) for p in np.searchsorted(later, (columns.start, columns.stop)))
                 layer = target[order[a]]
-                cut(seen, mine - rows.start, later[left:right] - columns.start, layer, top, top + left)
+                if (len(mine), len(others)) == tile.shape:
+                    layer[top : top + len(mine), left : left + len(others)] = tile
+                else:
+                    cut(seen, mine, others, layer, top, left)
                 if square and j > i:  # at once, while it is in the cache
-                    mirror(layer, top, top + len(mine), top + left, top + right)
+                    mirror(layer, top, top + len(mine), left, left + len(others))
+
+
+def _place(mine: Samples, later: Samples, rows: slice, columns: slice, top: int) -> tuple[Samples, Samples, int, int]:
+    """A set's members among the rows and columns of a tile, counted inside it, and where those go in the target."""
+    left, right = (int(p) for p in np.searchsorted(later, (columns.start, columns.stop)))
+    return mine - rows.start, later[left:right] - columns.start, top, top + left
 
 
 def _split(W: Samples, rows: slice) -> tuple[Samples, Samples]:

@@ -103,7 +103,8 @@ def combine_tile(shard: Shard, j: int, weights: Float64) -> Float64:
     whole = len(active) - len(active) % TOGETHER
     for p in range(0, whole, TOGETHER):
         some = active[p : p + TOGETHER]
-        add_four(total, *(rows_of(shard.tile(int(a), j)) for a in some), weights[some])
+        first, second, third, fourth = (rows_of(shard.tile(int(a), j)) for a in some)
+        add_four(total, first, second, third, fourth, weights[some])
     for a in active[whole:]:
         add_one(total, rows_of(shard.tile(int(a), j)), weights[a])
     return total

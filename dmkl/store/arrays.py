@@ -103,11 +103,15 @@ def _full_size(values: NDArray[np.float32], side: int) -> NDArray[np.float32]:
 
 
 def _write_checked(file: io.FileIO, values: NDArray[Any]) -> None:
-    """Bytes and their checksum; an unbuffered write may stop short when the disk fills up."""
-    rest = memoryview(cast(bytes, values)).cast("B")
-    while rest:
-        rest = rest[file.write(rest) :]
-    file.write(google_crc32c.value(cast(bytes, values)).to_bytes(4, "little"))
+    """Bytes and their checksum, piece by piece while they are in the cache; an unbuffered write may stop short when
+    the disk fills up."""
+    rest, found = values.reshape(-1).view(np.uint8), 0
+    for first in range(0, len(rest), PIECE):
+        piece = rest[first : first + PIECE]
+        found = google_crc32c.extend(found, cast(bytes, piece))
+        while len(piece):
+            piece = piece[file.write(cast(bytes, piece)) :]
+    file.write(found.to_bytes(CHECKSUM, "little"))
 
 
 def _read_checked(file: io.FileIO, values: NDArray[Any], start: int) -> None:

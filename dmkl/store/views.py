@@ -113,6 +113,7 @@ class StoredViews:
         self.entries: dict[str, dict[str, Any]] = {}
         for number, entry in enumerate(header["views"]):
             self.entries[entry["name"]] = _checked({"node": f"views/{number}", "column": None, **entry}, n)
+        self._arrays: dict[str, zarr.Array[Any]] = {}  # open ones: opening takes as long as reading a block
         self._taken: tuple[Any, Any] = (None, None)  # what views of one column were last taken from
 
     def require_samples(self) -> None:
@@ -127,12 +128,17 @@ class StoredViews:
     def _values(self, view: str) -> zarr.Array[Any]:
         """The array that a dense view is in, of the shape the header says."""
         entry = self.entries[view]
-        array = array_of(self._group, f"{entry['node']}/values", kinds="f")
+        array = self._opened(f"{entry['node']}/values", "f")
         rows, columns = entry["shape"]
         shape = (rows, columns) if entry["column"] is None else (rows, max(entry["column"] + 1, *array.shape[1:2], 1))
         if array.shape != shape:
             raise StoreError(f"array '{array.name}' of {array.store} has shape {array.shape}, not {shape}")
         return array
+
+    def _opened(self, name: str, kinds: str) -> zarr.Array[Any]:
+        if name not in self._arrays:
+            self._arrays[name] = array_of(self._group, name, kinds=kinds)
+        return self._arrays[name]
 
     def block(self, view: str, rows: slice) -> Any:
         """Some rows of the array that a feature view is in (dense or CSR)."""
@@ -140,9 +146,9 @@ class StoredViews:
         if not entry["sparse"]:
             return get(self._values(view), (rows,))
         start, stop, _ = rows.indices(entry["shape"][0])
-        indptr = array_of(self._group, f"{entry['node']}/indptr", kinds="i")
-        values = array_of(self._group, f"{entry['node']}/values", kinds="f")
-        indices = array_of(self._group, f"{entry['node']}/indices", kinds="i")
+        indptr = self._opened(f"{entry['node']}/indptr", "i")
+        values = self._opened(f"{entry['node']}/values", "f")
+        indices = self._opened(f"{entry['node']}/indices", "i")
         if indptr.shape != (entry["shape"][0] + 1,) or values.shape != indices.shape or values.ndim != 1:
             raise StoreError(f"the parts of the sparse view '{view}' of {self._group.store} do not fit each other")
         ends = get(indptr, (slice(start, stop + 1),))
