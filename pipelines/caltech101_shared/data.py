@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 
 import numpy as np
 
 import dmkl
+from dmkl.data import make_folds
 from pipelines.common.banks import Bank, bank
 from pipelines.common.experiment import Context
 from pipelines.common.views import caltech101, caltech101_splits, distances, gaussian_kernels
@@ -34,3 +35,11 @@ def loader(context: Context) -> Callable[[int], Bank]:
         return found
 
     return load
+
+
+def folds(bank: Bank, count: int) -> Iterator[Bank]:
+    """The training images again and again as training and test images."""
+    for fold in make_folds(bank.labels, count):
+        kept, held = fold.kept, fold.held
+        inside, across = (np.ascontiguousarray(bank.K[:, rows[:, None], kept]) for rows in (kept, held))
+        yield Bank(inside, across, bank.Y[kept], bank.Y[held], bank.groups)

@@ -47,7 +47,7 @@ def told(bank: Bank, fit: dmkl.Fit, seconds: float) -> Row:
     classes = score_like(scores, make_labels(bank.truth.argmax(axis=1), "multiclass"))
     weights = np.atleast_2d(fit.weights)
     return {
-        "mAP": score_like(scores, make_labels(bank.truth, "multilabel"))["mean_average_precision"],
+        "mAP": bank.metrics(scores)["mean_average_precision"],
         "accuracy": classes["balanced_accuracy"],
         "seconds": seconds,
         "SVM calls": fit.svm_calls,

@@ -38,6 +38,11 @@ class Bank:
         """Of the training samples; indicators, so that whatever is tuned is judged by mean average precision."""
         return make_labels(self.Y, "multilabel")
 
+    @property
+    def tested(self) -> Labels:
+        """Of the test samples; labels that none of them has are allowed."""
+        return Labels("multilabel", self.truth, self.labels.classes)
+
     def scores(self, fit: dmkl.Fit) -> NDArray[np.float64]:
         """(n_test, m)."""
         found = np.tile(np.atleast_1d(fit.intercept).astype(np.float64), (len(self.truth), 1))
@@ -48,9 +53,9 @@ class Bank:
                 found[:, users] += kernel @ (coef[:, users] * weights[users, a])
         return found
 
-    def metrics(self, fit: dmkl.Fit) -> dict[str, float]:
+    def metrics(self, scores: NDArray[np.float64]) -> dict[str, float]:
         """Mean average precision over the labels that occur among the test samples, micro F1."""
-        return score_like(self.scores(fit), make_labels(self.truth, "multilabel"))
+        return score_like(scores, self.tested)
 
     def combined(self, weights: NDArray[Any]) -> Bank:
         """The same with one kernel, the weighted sum."""
@@ -60,5 +65,5 @@ class Bank:
 
 def bank(K: Float32, train: int, Y: Members, groups: Any = None) -> Bank:
     """Of kernels (s, N, N) whose first `train` samples are trained on, the others tested on."""
-    parts = (np.ascontiguousarray(K[:, rows, :train]) for rows in (slice(train), slice(train, None)))
-    return Bank(*parts, Y[:train], Y[train:], groups)
+    inside, across = (np.ascontiguousarray(K[:, rows, :train]) for rows in (slice(train), slice(train, None)))
+    return Bank(inside, across, Y[:train], Y[train:], groups)
