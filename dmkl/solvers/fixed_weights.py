@@ -23,6 +23,7 @@ from dmkl.solvers.working_sets import settled_set, whole
 
 WHOLE_SHARE = 0.6  # of the memory left that the average matrix may take
 PIECES = 1.5  # bytes while a matrix is put together from workers' answers, as a multiple of its own
+COPIES = 1.25  # the same where threads put their tiles in place: SVMs copy what is left of it as they shrink
 FLOAT32_TOL = 1e-4  # below it, averages of float32 kernels are kept in float64
 DOUBLE_UP_TO = 2000  # and up to so many samples
 INNER = 0.25  # a compact problem's tolerance as a share of the whole one's
@@ -85,10 +86,9 @@ def _dtype(problem: Problem) -> np.dtype[Any]:
 
 def _whole_fits(problem: Problem) -> bool:
     runtime, memory = problem.runtime, problem.stack.memory
-    nbytes = problem.n**2 * _dtype(problem).itemsize
-    if runtime.remote:
-        return PIECES * nbytes <= WHOLE_SHARE * runtime.memory / runtime.workers
-    return nbytes <= WHOLE_SHARE * memory.left  # threads put their tiles where they belong
+    room = runtime.memory / runtime.workers if runtime.remote else memory.left
+    needed = (PIECES if runtime.remote else COPIES) * problem.n**2 * _dtype(problem).itemsize
+    return needed <= WHOLE_SHARE * room
 
 
 class _Whole:
