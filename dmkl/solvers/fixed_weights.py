@@ -15,23 +15,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmkl.oracles import ORACLES, Prepared, SvmResult, svm_bounds
-from dmkl.solvers.columns import column, dense, with_columns
+from dmkl.solvers.columns import column, with_columns
 from dmkl.solvers.problem import Problem, Solver
 from dmkl.solvers.rounds import Answer, Certified, Question, Rounds, Samples
 from dmkl.solvers.state import Float64, State
 from dmkl.solvers.working_sets import settled_set, whole
 
 WHOLE_SHARE = 0.6  # of the memory left that the average matrix may take
-PIECES = 1.5  # bytes in flight while a matrix is put together, as a multiple of its own
+PIECES = 1.5  # bytes while a matrix is put together from workers' answers, as a multiple of its own
+COPIES = 1.25  # the same where threads put their tiles in place: SVMs copy what is left of it as they shrink
 FLOAT32_TOL = 1e-4  # below it, averages of float32 kernels are kept in float64
 DOUBLE_UP_TO = 2000  # and up to so many samples
 INNER = 0.25  # a compact problem's tolerance as a share of the whole one's
-
-
 MAX_ROUNDS = 30
 ROUGH = 0.05  # tolerance of an outline
 GROUPS = 8  # tasks a worker for the classes of one matrix
-SCORED = 256  # classes whose scores are computed at once: n times this many values
 
 Mask = NDArray[np.bool_]
 
@@ -51,13 +49,16 @@ class FixedWeights:
 
     def solve(self, problem: Problem, weights: Float64) -> State:
         """Until every class's gap is closed, or rounds bring nothing more."""
-        solver = self.solver(problem, weights)
-        state = solver.init(problem)
-        for _ in range(MAX_ROUNDS):
-            if (state.gap <= problem.tol).all():
-                break
-            state = solver.step(problem, state)
-        return state
+        return _ended(problem, self.solver(problem, weights))
+
+
+def _ended(problem: Problem, solver: Solver) -> State:
+    state = solver.init(problem)
+    for _ in range(MAX_ROUNDS):
+        if (state.gap <= problem.tol).all():
+            break
+        state = solver.step(problem, state)
+    return state
 
 
 def outlined(problem: Problem, state: State, weights: Float64, C: float, *, intercept: bool = True) -> State:
@@ -67,15 +68,12 @@ def outlined(problem: Problem, state: State, weights: Float64, C: float, *, inte
     """
     if whole(problem.n) or not _whole_fits(problem):
         return state
-    rough = FixedWeights(C, intercept).solve(replace(problem, tol=ROUGH, start=None), weights)
+    solver = _Whole(FixedWeights(C, intercept), weights)
+    rough = _ended(replace(problem, tol=ROUGH, start=None), solver)
     working = np.zeros(problem.Y.shape, dtype=bool)
-    for start in range(0, problem.m, SCORED):
-        some = range(start, min(start + SCORED, problem.m))
-        beta = dense(rough.coef, some)
-        scores = problem.stack.apply(beta, weights, forms=False).scores
-        for k in some:
-            margins = problem.Y[:, k] * (scores[:, k - start] + rough.intercept[k])
-            working[:, k] = settled_set(beta[:, k - start] != 0, margins)
+    for k, scores in solver.scores.items():
+        margins = problem.Y[:, k] * (scores + rough.intercept[k])
+        working[:, k] = settled_set(column(rough.coef, k) != 0, margins)
     return replace(state, coef=rough.coef, working=working, svm_calls=rough.svm_calls, oracle_calls=rough.svm_calls)
 
 
@@ -89,7 +87,8 @@ def _dtype(problem: Problem) -> np.dtype[Any]:
 def _whole_fits(problem: Problem) -> bool:
     runtime, memory = problem.runtime, problem.stack.memory
     room = runtime.memory / runtime.workers if runtime.remote else memory.left
-    return PIECES * problem.n**2 * _dtype(problem).itemsize <= WHOLE_SHARE * room
+    needed = (PIECES if runtime.remote else COPIES) * problem.n**2 * _dtype(problem).itemsize
+    return needed <= WHOLE_SHARE * room
 
 
 class _Whole:
@@ -98,6 +97,7 @@ class _Whole:
     def __init__(self, machine: FixedWeights, weights: Float64) -> None:
         self._machine, self._weights = machine, weights
         self._prepared: Any = None
+        self.scores: dict[int, Float64] = {}  # of every class, at its last coefficients: the certificate has them
 
     def init(self, problem: Problem) -> State:
         state = State.first(self._weights, np.ones(problem.Y.shape, dtype=bool))
@@ -114,6 +114,7 @@ class _Whole:
         for k, answer in zip(classes, itertools.chain.from_iterable(answers), strict=True):
             coef[int(k)] = answer.alpha * problem.Y[:, k]
             intercept[k], primal[k], dual[k] = answer.intercept, answer.primal, answer.dual
+            self.scores[int(k)] = answer.scores
         calls = state.svm_calls + len(classes)
         state = replace(state, coef=with_columns(state.coef, coef), intercept=intercept, primal=primal, dual=dual)
         return replace(state, svm_calls=calls, oracle_calls=calls)

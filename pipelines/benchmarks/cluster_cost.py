@@ -26,8 +26,8 @@ import dmkl
 from dmkl.runtime import open_runtime
 from dmkl.stack import open_stack
 from dmkl.store import KernelStore
-from pipelines.caltech256_shape import TOL, C, write_data
-from pipelines.caltech256_shape import dmkl as command
+from pipelines.common.caltech256 import TOL, C, write_shape
+from pipelines.common.commands import dmkl as command
 
 ROOM = 3_750_000_000  # bytes that decide how many classes are in a batch; the same for all, tiles held here or not
 OVERHEAD_GOAL, SPEEDUP_GOAL, TASKS_GOAL = 1.10, 1.8, 3.0
@@ -76,7 +76,7 @@ def main() -> int:
     classes, repeats = (25, 1) if options.quick else (options.classes, options.repeats)
     with tempfile.TemporaryDirectory(dir=options.folder) as name:
         folder = Path(name)
-        write_data(folder, classes)
+        write_shape(folder, classes)
         command(folder, "kernels", "config.toml", "-o", "k.zarr")
         store = KernelStore(folder / "k.zarr")
         best: dict[str, Run] = {}

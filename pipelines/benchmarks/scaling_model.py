@@ -28,8 +28,8 @@ from dmkl.runtime import Local, Runtime, open_runtime
 from dmkl.stack import open_stack
 from dmkl.store import KernelStore
 from pipelines.benchmarks.slow_network import workers
-from pipelines.caltech256_shape import TOL, C, write_data
-from pipelines.caltech256_shape import dmkl as command
+from pipelines.common.caltech256 import TOL, C, write_shape
+from pipelines.common.commands import dmkl as command
 
 MEMORY = 5_500_000_000
 DELAY = 0.02  # seconds that a byte waits in the slow network, either way
@@ -195,7 +195,7 @@ def main() -> int:
     worst = 1.0
     with tempfile.TemporaryDirectory(dir=options.folder) as name:
         folder = Path(name)
-        write_data(folder, 25 if options.quick else 120)
+        write_shape(folder, 25 if options.quick else 120)
         command(folder, "kernels", "config.toml", "-o", "k.zarr")
         store = KernelStore(folder / "k.zarr")
         found = rates(store)

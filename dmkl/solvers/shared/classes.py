@@ -14,12 +14,13 @@ from numpy.typing import NDArray
 from dmkl.oracles import ORACLES, least_hinge
 from dmkl.solvers.blocks import Blocks
 from dmkl.solvers.columns import column, dense, with_columns
-from dmkl.solvers.fixed_weights import SCORED, FixedWeights
+from dmkl.solvers.fixed_weights import FixedWeights
 from dmkl.solvers.problem import Problem
 from dmkl.solvers.state import Float64, State
 from dmkl.solvers.sweep import combine, multiply
 from dmkl.solvers.working_sets import next_set, settled_set
 
+SCORED = 256  # classes whose scores are computed at once: n times this many values
 FREE = 1e-8  # alpha is free when it is further than this share of C from its bounds
 RIDGES = (1e-10, 1e-8, 1e-6, 1e-4, 1e-2)  # of the mean diagonal: free samples may repeat each other, up to rounding
 
