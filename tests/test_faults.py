@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from distributed import Future
 
 from dmkl.errors import ClusterError
 from dmkl.runtime import open_runtime
@@ -118,6 +119,30 @@ def test_workers_killed_at_work_change_nothing(one_worker: Any) -> None:
     timer.start()
     assert list(one_worker.map(add, ((held, x) for x in range(40)))) == [49 + x for x in range(40)]
     assert next(one_worker.map(worker_pid, [()])) != pid
+
+
+def test_a_cancelled_wait_is_no_answer(one_worker: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Distributed says UnboundLocalError when its loop cancels the wait for a result (dask/distributed#8514)."""
+    result, said = Future.result, []
+
+    def cancelled_once(future: Future, timeout: float | None = None) -> Any:
+        if not said:
+            said.append(future.key)
+            raise UnboundLocalError("cannot access local variable 'result'")
+        return result(future, timeout)
+
+    monkeypatch.setattr(Future, "result", cancelled_once)
+    assert list(one_worker.map(square, [(3,), (4,)])) == [9, 16]
+    assert said
+
+
+def unbound() -> int:
+    raise UnboundLocalError("my own")
+
+
+def test_a_tasks_own_unbound_local_is_raised(one_worker: Any) -> None:
+    with pytest.raises(UnboundLocalError, match="my own"):
+        list(one_worker.map(unbound, [()]))
 
 
 def test_a_supervisor_killed_with_its_worker_is_replaced() -> None:

@@ -179,6 +179,10 @@ class Cluster:
             except TimeoutError:
                 if future.done():  # the task itself ran into a timeout
                     raise
+            except UnboundLocalError as error:  # dask/distributed#8514: how a cancelled wait for an answer ends
+                if future.status == "error":  # the task's own
+                    raise
+                raise CancelledError from error
             if not lonely.borne(self._look(), self._link.patience):
                 raise ClusterError(
                     f"the cluster has had no worker for {self._link.patience:.0f} s",

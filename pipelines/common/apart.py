@@ -17,3 +17,9 @@ def in_processes(function: Callable[..., Any], *arguments: Iterable[Any]) -> Ite
     context = get_context("spawn")  # a fork would copy threads' locks
     with ProcessPoolExecutor(PROCESSES, context, threadpool_limits, (1,)) as pool:
         yield from pool.map(function, *arguments)
+
+
+def in_own_process(function: Callable[..., Any], *arguments: Any) -> Any:
+    """`function(*arguments)` in a process that does nothing else, so that its peak memory is the function's."""
+    with ProcessPoolExecutor(1, get_context("spawn")) as pool:
+        return pool.submit(function, *arguments).result()

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,6 +53,61 @@ def polynomial(X: Float64, degree: int) -> Float64:
     return np.asarray(K * (len(K) / np.trace(K)))
 
 
+@dataclass(frozen=True)
+class Split:
+    """A random part of the samples to train on and the others, in units of the deviations of the first."""
+
+    X: Float64
+    y: Float64
+    test_X: Float64
+    test_y: Float64
+
+    @classmethod
+    def draw(cls, name: str, share: float, rng: np.random.Generator) -> Split:
+        X, y = samples(name)
+        order = rng.permutation(len(y))
+        train, test = np.split(order, [round(share * len(y))])
+        X = X[:, X[train].std(axis=0) > 0]
+        X = (X - X[train].mean(axis=0)) / X[train].std(axis=0)
+        return cls(X[train], y[train], X[test], y[test])
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A Gaussian of some width, or a polynomial of some degree, on some columns; of mean diagonal 1 over X."""
+
+    function: Callable[[Float64, float], Float64]  # gaussian or polynomial
+    columns: slice
+    parameter: float
+
+    def matrix(self, X: Float64) -> Float64:
+        return self.function(X[:, self.columns], self.parameter)
+
+    def between(self, new: Float64, X: Float64) -> Float64:
+        """(new, X)."""
+        both = self.function(np.concatenate([X, new])[:, self.columns], self.parameter)
+        n = len(X)
+        return np.asarray(both[n:, :n] * (n / np.trace(both[:n, :n])))
+
+
+def kernels(features: int, widths: Sequence[float], degrees: Sequence[int] = DEGREES) -> list[Kernel]:
+    """Gaussians and polynomials on all features jointly and on each alone."""
+    return [
+        Kernel(function, columns, parameter)
+        for columns in parts(features)
+        for function, parameters in ((gaussian, widths), (polynomial, degrees))
+        for parameter in parameters
+    ]
+
+
+def stacked(bank: Sequence[Kernel], X: Float64, dtype: Any = np.float64) -> NDArray[Any]:
+    """(s, n, n)."""
+    K = np.empty((len(bank), len(X), len(X)), dtype)
+    for a, kernel in enumerate(bank):
+        K[a] = kernel.matrix(X)
+    return K
+
+
 def parts(features: int) -> list[slice]:
     """All features jointly, then each alone."""
     return [slice(None), *(slice(j, j + 1) for j in range(features))]
@@ -59,11 +115,7 @@ def parts(features: int) -> list[slice]:
 
 def bank(X: Float64, widths: Sequence[float] = WIDTHS, degrees: Sequence[int] = DEGREES) -> Float64:
     """Gaussians and polynomials on all features jointly and on each alone, (s, n, n)."""
-    kernels = []
-    for columns in parts(X.shape[1]):
-        kernels += [gaussian(X[:, columns], width) for width in widths]
-        kernels += [polynomial(X[:, columns], degree) for degree in degrees]
-    return np.array(kernels)
+    return stacked(kernels(X.shape[1], widths, degrees), X)
 
 
 def ionosphere() -> Case:

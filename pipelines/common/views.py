@@ -125,7 +125,7 @@ def kept_distances(views: Sequence[View], samples: Samples, folder: Path, key: s
 
 
 def gaussian_kernels(found: Sequence[Float32], widths: Sequence[float], train: int) -> Float32:
-    """exp(-D / (width * mean D)) of every distance (slowest) at every width: (s, N, N).
+    """exp(-D / (width * mean D)) of every distance (slowest) at every width: (s, N, N), or as many columns as D has.
 
     Means are those of the first `train` samples.
     """
@@ -138,10 +138,13 @@ def gaussian_kernels(found: Sequence[Float32], widths: Sequence[float], train: i
 
 
 def centre(K: Float32, train: int) -> None:
-    """Every kernel centred in feature space and scaled to mean diagonal 1, both over the first `train` samples."""
+    """Every kernel centred in feature space and scaled to mean diagonal 1, both over the first `train` samples.
+
+    (s, N, N) or (s, N, train), whose columns are the samples trained on.
+    """
     for kernel in K:
-        means = kernel[:train].mean(axis=0, dtype=np.float64)
+        means = kernel[:, :train].mean(axis=1, dtype=np.float64)
         overall = means[:train].mean()
         diagonal = kernel.diagonal()[:train].mean(dtype=np.float64) - overall
-        kernel -= (means[:, None] + (means - overall)).astype(np.float32)
+        kernel -= (means[:, None] + (means[: kernel.shape[1]] - overall)).astype(np.float32)
         kernel /= np.float32(diagonal)

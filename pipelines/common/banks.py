@@ -1,0 +1,64 @@
+"""A problem of many classes or labels: kernels to train on, kernels to test on, and how good a fit is there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import dmkl
+from dmkl.data import Labels, make_labels
+from dmkl.model import score_like
+
+Float32 = NDArray[np.float32]
+Members = NDArray[np.uint8]
+WORKERS, MEMORY = 2, 3 * 10**9
+
+
+@dataclass(frozen=True)
+class Bank:
+    """`K` is (s, n, n), `test` (s, n_test, n); `Y` (n, m) and `truth` (n_test, m) are 0/1 memberships."""
+
+    K: Float32
+    test: Float32
+    Y: Members
+    truth: Members
+    groups: Any = None
+
+    @cached_property
+    def stack(self) -> dmkl.KernelStack:
+        """Threads and memory are fixed, because batches, and so last digits, may depend on them."""
+        return dmkl.KernelStack.from_array(self.K, groups=self.groups, workers=WORKERS, memory=MEMORY)
+
+    @property
+    def labels(self) -> Labels:
+        """Of the training samples; indicators, so that whatever is tuned is judged by mean average precision."""
+        return make_labels(self.Y, "multilabel")
+
+    def scores(self, fit: dmkl.Fit) -> NDArray[np.float64]:
+        """(n_test, m)."""
+        found = np.tile(np.atleast_1d(fit.intercept).astype(np.float64), (len(self.truth), 1))
+        weights, coef = np.broadcast_to(np.atleast_2d(fit.weights), (self.Y.shape[1], len(self.test))), fit.coef_matrix
+        for a, kernel in enumerate(self.test):
+            users = np.flatnonzero(weights[:, a])
+            if len(users):
+                found[:, users] += kernel @ (coef[:, users] * weights[users, a])
+        return found
+
+    def metrics(self, fit: dmkl.Fit) -> dict[str, float]:
+        """Mean average precision over the labels that occur among the test samples, micro F1."""
+        return score_like(self.scores(fit), make_labels(self.truth, "multilabel"))
+
+    def combined(self, weights: NDArray[Any]) -> Bank:
+        """The same with one kernel, the weighted sum."""
+        K, test = (np.tensordot(weights.astype(np.float32), part, 1)[None] for part in (self.K, self.test))
+        return Bank(K, test, self.Y, self.truth)
+
+
+def bank(K: Float32, train: int, Y: Members, groups: Any = None) -> Bank:
+    """Of kernels (s, N, N) whose first `train` samples are trained on, the others tested on."""
+    parts = (np.ascontiguousarray(K[:, rows, :train]) for rows in (slice(train), slice(train, None)))
+    return Bank(*parts, Y[:train], Y[train:], groups)

@@ -1,0 +1,53 @@
+"""One L1-MKL problem by three methods: what each took."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import threadpoolctl
+
+import dmkl
+from dmkl.norms import MixedNorm
+from dmkl.solvers import mkl
+from dmkl.solvers.mirror import solve_mirror
+from pipelines.common.experiment import Row
+from pipelines.common.fitting import timed
+from pipelines.common.simplemkl import solve_simple
+from pipelines.common.uci import Float64
+
+DEFAULT, MIRROR, SIMPLE = "dmkl", "mirror", "SimpleMKL"
+
+
+def default(K: Float64, y: Float64, C: float, tol: float) -> tuple[Row, dmkl.Fit]:
+    """`dmkl.solve`; the steps of its interior point method, which a fit does not tell, are counted."""
+    steps = []
+
+    def counted(*arguments: Any, **options: Any) -> Any:
+        found = solve_interior(*arguments, **options)
+        steps.append(found.steps)
+        return found
+
+    solve_interior = mkl.solve_interior
+    with mock.patch.object(mkl, "solve_interior", counted):
+        seconds, fit = timed(K, y, dmkl.L1MKL(C=C), tol)
+    used = int(np.count_nonzero(fit.weights))
+    row = {"method": DEFAULT, "calls": fit.svm_calls, "steps": sum(steps), "seconds": seconds, "gap": fit.gap}
+    return row | {"used": used}, fit
+
+
+def mirror(K: Float64, y: Float64, C: float, tol: float, most: int) -> Row:
+    """Mirror descent; not by `dmkl.solve`, which has no limit of SVM calls."""
+    norm = MixedNorm(np.zeros(len(K), dtype=np.int64), 2.0)
+    with threadpoolctl.threadpool_limits(1):
+        started = time.perf_counter()
+        found = solve_mirror(K, y, C, norm, tol, max_calls=most)
+        seconds = time.perf_counter() - started
+    return {"method": MIRROR, "calls": found.svm_calls, "seconds": seconds, "gap": float(found.gap)}
+
+
+def simple(K: Float64, y: Float64, C: float, tol: float, most: int) -> Row:
+    found = solve_simple(K, y, C, tol, most)
+    return {"method": SIMPLE, "calls": found.svm_calls, "seconds": found.seconds, "gap": float(found.gap)}
