@@ -16,8 +16,8 @@ BEGIN, END = "<!-- race -->", "<!-- /race -->"
 NAME = "benchmarks/race"
 COLUMNS = ("contestant", "seconds", "s to goal", "off", "accuracy", "peak MB")
 FORMATS = {"seconds": ".2f", "s to goal": ".2f", "off": ".0e", "accuracy": ".3f", "peak MB": ".0f", "R2": ".3f"}
-WORDS = """Seconds of the fit alone, one thread, on the machine RESULTS.md names; `s to goal`: when a contestant's weights were
-as near to the optimum as dmkl *proves* to be (A and B 1e-4, C 1e-2); `off`: how far its last ones are."""
+WORDS = """Seconds of the fit alone, one thread, on the machine RESULTS.md names; `s to goal`: when a contestant's
+weights were as near to the optimum as dmkl *proves* to be (A and B 1e-4, C 1e-2); `off`: how far its last ones are."""
 
 
 def table(record: Row | None) -> str:
