@@ -17,8 +17,8 @@ Float64 = NDArray[np.float64]
 def sweep(K: NDArray[Any], beta: Float64, weights: Float64, combined: Float64, products: Float64) -> None:
     """combined = sum_a weights[a] K[a] and products[a] = K[a] beta, in float64 whatever K is.
 
-    Four kernels at a time: beta and the row of the sum are then loaded and stored a fourth as often, which is what takes
-    the time where memory is fast enough.
+    Four kernels at a time: beta and the row of the sum are loaded and stored a fourth as often, which is what takes the
+    time where memory is fast enough.
     """
     s, n = K.shape[0], K.shape[1]
     fours = s - s % 4
@@ -59,10 +59,11 @@ def multiply(K: NDArray[Any], rows: NDArray[Any], beta: Float64, products: Float
 
 
 def quadratic_forms(K: NDArray[Any], beta: Float64) -> Float64:
-    """beta' K_a beta of every layer, over the support of beta only; never negative."""
+    """beta' K_a beta of every layer, never negative. Whole rows of its support: faster than picking columns."""
     support = np.flatnonzero(beta)
-    parts = (layer[support[:, None], support].astype(np.float64) for layer in K)
-    return np.maximum([beta[support] @ part @ beta[support] for part in parts], 0.0)
+    products = np.empty((len(K), len(support)))
+    multiply(K, support, beta, products)
+    return np.maximum(products @ beta[support], 0.0)
 
 
 @jit()
