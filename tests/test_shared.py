@@ -332,6 +332,6 @@ def test_kernels_of_very_different_sizes_do_not_stall_the_bundle_method(size: fl
     K = [np.exp(-distances / (width**2 * np.median(distances))) for width in (0.25, 0.5, 1.0, 2.0)]
     Y = (X @ rng.normal(size=(20, 3)) + rng.normal(size=(100, 3)) > 0).astype(int)
     stack = KernelStack.from_array(np.stack([*K, size * X @ X.T]).astype(np.float32))
-    fit = dmkl.solve(stack, Y, dmkl.SharedMKL(C=100.0), tol=1e-3, max_rounds=3)
+    fit = dmkl.solve(stack, Y, dmkl.SharedMKL(C=100.0, mode="sum"), tol=1e-3, max_rounds=3)
     assert fit.converged
     assert fit.svm_calls <= 36  # it takes 18
