@@ -29,6 +29,7 @@ from dmkl.stack import KernelStack
 
 NORMS = {"1": (1, 1, 1), "2": (2, 2, 1), "21;1": (2, 1, 1), "21;2": (2, 1, 2), "12;1": (1, 2, 1), "12;2": (1, 2, 2)}
 SHARES = (0.5, 0.2, 0.1, 0.05, 0.02, 0.01, 0.005, 0.001)  # of the largest lam, that are worth trying
+ROUNDED_UP = 1.0 + 1e-10
 LEAST = 0.01  # of the objective that a norm without a largest lam should still explain at it
 
 
@@ -52,6 +53,7 @@ class MIKL(Formulation):
     def largest(cls, stack: KernelStack, y: Any, norm: str = "21;2") -> float:
         """The smallest lam at which every coefficient of every class is zero: where a path over lam begins.
 
+        A little more than that: sums that come out in another order must not leave a coefficient.
         For "2", "12;1" and "12;2" no finite lam does that. There it is the lam at which the objective is at least 99 %
         of what it is without a model. One pass.
         """
@@ -59,7 +61,7 @@ class MIKL(Formulation):
         Y = cls(norm).targets(labels)
         V = stack.correlate(2.0 * Y)
         penalty = cls(norm)._shape().norm(np.ones(V.shape[:2], dtype=bool), 1.0)
-        return max(_largest(penalty, V[:, :, k].ravel(), len(Y)) for k in range(Y.shape[1]))
+        return ROUNDED_UP * max(_largest(penalty, V[:, :, k].ravel(), len(Y)) for k in range(Y.shape[1]))
 
     @classmethod
     def path(
