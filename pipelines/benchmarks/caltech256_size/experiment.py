@@ -114,8 +114,8 @@ def outcome(settings: Row, built: Ran, trained: Ran, rounds: list[Row], growing:
 
 
 COST = (
-    "Peak: the largest resident set of the process. Read: all it asked of files (`rchar`); from disk: what of it the "
-    "page cache did not have (`read_bytes`)."
+    "Peak: the largest resident set of the process. Read: all it asked of files (`rchar`). From disk (`read_bytes`): "
+    "what of it the page cache did not have, and what the system read ahead that nobody wanted."
 )
 ROUNDS = "A round serves one batch of classes; passes include one that sums all kernels for a first outline."
 
