@@ -145,6 +145,9 @@ def test_parts_of_parts_and_of_chosen_kernels(K: np.ndarray) -> None:
     kept = PART[10:40]
     nearly(twice.choose([3, 1]).rows(np.array([2]))[:, 0], K[[3, 1]][:, kept[2], kept])
     assert twice.identity != stack.restrict(PART).identity
+    others, coef, weights = np.array([0, 3, 50]), np.ones((30, 1)), np.ones(len(K))  # numbers in the first part
+    for part in (twice, twice.choose(range(len(K)))):
+        nearly(part.reach(others, coef, weights)[:, 0], K[:, PART[others]][:, :, kept].sum(axis=(0, 2)))
 
 
 @pytest.mark.parametrize("backend", ["auto", "disk", "computed"])

@@ -65,6 +65,16 @@ def test_values_are_those_of_fits_on_parts_of_the_matrix(tuned: Tuned, store: Ke
             assert abs(row.values[number] - right.mean()) <= 1.01 / len(right)  # a start elsewhere may turn a close one
 
 
+def test_a_part_is_tuned_over_like_a_stack_of_its_own(store: KernelStore, stack: KernelStack) -> None:
+    kept = np.arange(20, 140)
+    labels, K = store.labels.take(kept), whole(store)[:, kept][:, :, kept]  # type: ignore[union-attr]
+    alone = KernelStack.from_array(K, groups=stack.groups)
+    tables = [dmkl.tune(one, labels, POINTS[:2], folds=3) for one in (stack.restrict(kept), alone)]
+    for row, other in zip(*(found.rows for found in tables), strict=True):
+        np.testing.assert_allclose(row.values, other.values, atol=0.03)  # a close one may turn
+        assert row.mean > 0.6
+
+
 def test_means_and_standard_errors(tuned: Tuned) -> None:
     assert tuned.metric == "accuracy"
     for row in tuned.rows:

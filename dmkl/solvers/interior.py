@@ -212,9 +212,9 @@ class _System:
         self._by_radius = -0.5 * (self._ratio / radii + 1.0)
         self._box = point.lower / (point.beta - machine.lo) + point.upper / (machine.hi - point.beta)
         self._factor = self._factored()
-        ones = np.zeros(n + norm.count)
-        ones[:n] = 1.0
-        self._ones, self._toward = ones, self._solved(ones)
+        self._ones = np.zeros(n + norm.count)
+        self._ones[:n] = 1.0
+        self._toward: Float64 | None = None  # where the intercept pulls; solved for beside the first direction
 
     def _matrix(self) -> Float64:
         """The lower triangle of the equations in (beta, N)."""
@@ -261,7 +261,10 @@ class _System:
         right[:n] = -stationary - pull @ self._by_beta
         right[:n] += upper / (machine.hi - point.beta) - lower / (point.beta - machine.lo)
         right[n:] = -radius - machine.norm.total(pull * self._by_radius)
-        x = self._solved(right)
+        if self._toward is None:  # both in one reading of the factor
+            x, self._toward = self._solved(np.column_stack([right, self._ones])).T
+        else:
+            x = self._solved(right)
         b = float((self._ones @ x + point.beta.sum()) / (self._ones @ self._toward))
         x -= b * self._toward
         beta, radii = x[:n], x[n:]

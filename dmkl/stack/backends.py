@@ -81,8 +81,8 @@ def near_fits(nbytes: int, runtime: Runtime) -> bool:
 def on_cluster(stack: KernelStack, client: Any) -> tuple[KernelStack, Runtime]:
     """A stack and the runtime of a Dask client: stored tiles are read by its workers, an array stays here."""
     if isinstance(stack, PartStack):
-        whole, runtime = on_cluster(stack.whole, client)
-        return whole.restrict(stack.samples), runtime
+        parent, runtime = on_cluster(stack.parent, client)
+        return parent.restrict(stack.places), runtime
     runtime = _cluster(client)
     if stack.source is None:
         return stack, runtime

@@ -56,6 +56,7 @@ class PartStack(KernelStack):
 
     def __init__(self, whole: KernelStack, samples: ArrayLike) -> None:
         chosen = _checked(samples, whole.n)
+        self.parent, self.places = whole, chosen  # what it is a part of, which may be a part itself
         if isinstance(whole, PartStack):
             chosen, whole = whole.samples[chosen], whole.whole
         self.whole: KernelStack = whole
@@ -90,18 +91,20 @@ class PartStack(KernelStack):
         return self.samples[samples]
 
     def choose(self, kernels: Sequence[int]) -> KernelStack:
-        return self.whole.choose(kernels).restrict(self.samples)
+        return self.parent.choose(kernels).restrict(self.places)
 
     def require_semidefinite(self, who: str) -> None:
         """Of the whole, once for all its parts: a part of a semidefinite kernel is one."""
         self.whole.require_semidefinite(who)
 
     def reach(self, others: ArrayLike, coef: Float64, weights: Float64 | None) -> Float64:
-        """Scores (samples, m) that coefficients over this part have at other samples of the whole; one pass over that.
+        """Scores (samples, m) that coefficients over this part have at other samples of what it is a part of; one pass.
 
         `coef` (n, m) with `weights` (s,) or (m, s), or (n, m s), class after class, of kernels that have their own.
         """
-        others = _checked(others, self.whole.n)
+        others = _checked(others, self.parent.n)
+        if isinstance(self.parent, PartStack):
+            others = self.parent.samples[others]
         support = np.flatnonzero(coef.any(axis=1))
         used = range(self.s) if weights is None else np.flatnonzero(np.atleast_2d(weights).any(axis=0)).tolist()
         held = self.runtime.hold(itself, np.ascontiguousarray(coef[support]))

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-
-import numpy as np
+from functools import partial
 
 from pipelines.common.apart import in_own_process
 from pipelines.common.drawing import Line, Panel
@@ -42,7 +41,7 @@ def sizes(context: Context) -> list[Row]:
     rows = []
     for n, rounds in zip(context.settings["sizes"], context.settings["rounds"], strict=True):
         wanted = replace(usual(context, n), rounds=(rounds,))
-        found = context.cell(f"{n} digits", lambda wanted=wanted: in_own_process(fitted, wanted))[-1]
+        found = context.cell(f"{n} digits", partial(in_own_process, fitted, wanted))[-1]
         context.progress(f"{n} digits: {found['error %']:.2f} % in {found['seconds']:.0f} s, gap {found['gap']:.1e}")
         row = {"training digits": n, "error %": found["error %"], "paper": context.paper["errors"].get(str(n))}
         rows.append(row | {key: found[key] for key in ("gap", "objective", "support", "rounds", "SVMs", *MEASURED)})
@@ -53,7 +52,7 @@ def norms(context: Context) -> list[Row]:
     rows = []
     for p in context.settings["norms"]:
         wanted = replace(usual(context, context.settings["norms_n"]), p=p, held=True)
-        found = context.cell(f"p = {p}", lambda wanted=wanted: fitted(wanted))[-1]
+        found = context.cell(f"p = {p}", partial(fitted, wanted))[-1]
         kept = ("p", "error %", "weights above 1 %", "support", "gap", "SVMs", "seconds")
         rows.append({key: found[key] for key in kept})
     context.progress("effect of p")
@@ -66,8 +65,8 @@ def counts(context: Context) -> list[Row]:
     for count in context.settings["widths"]:
         wanted = replace(usual(context, context.settings["counts_n"]), p=1.01, widths=count, held=True)
         online = replace(wanted, method="online", tested=0, rounds=(context.settings["online_epochs"],))
-        found = context.cell(f"{count} widths", lambda wanted=wanted: fitted(wanted))[-1]
-        first = context.cell(f"{count} widths, online", lambda wanted=online: fitted(wanted))[-1]
+        found = context.cell(f"{count} widths", partial(fitted, wanted))[-1]
+        first = context.cell(f"{count} widths, online", partial(fitted, online))[-1]
         row = {key: found[key] for key in ("kernels", "error %", "weights above 1 %", "gap", "SVMs", "seconds")}
         rows.append(row | {"online updates": first["updates"], "objective after them": first["objective"]})
     context.progress("effect of the number of kernels")
@@ -79,10 +78,10 @@ def epochs(context: Context) -> list[Row]:
     settings, rows = context.settings, []
     for C in settings["epochs_C"]:
         plain = replace(usual(context, settings["epochs_n"]), C=C, held=True)
-        best = context.cell(f"optimum at C = {C}", lambda wanted=plain: fitted(wanted))[-1]
+        best = context.cell(f"optimum at C = {C}", partial(fitted, plain))[-1]
         for method, name in METHODS.items():
             how = replace(plain, method=method, online=settings["stage_1"], rounds=tuple(settings["epochs"]))
-            for row in context.cell(f"{method} at C = {C}", lambda wanted=how: fitted(wanted)):
+            for row in context.cell(f"{method} at C = {C}", partial(fitted, how)):
                 above = 100 * (row["objective"] / best["objective"] - 1)
                 facts = {"C": C, "method": name, "epochs": row["rounds"], "% above the optimum": above}
                 rows.append(facts | {key: row[key] for key in ("support", "error %")})
@@ -109,8 +108,8 @@ def remarks(grown: list[Row]) -> list[str]:
     first, last = (f"{row['training digits']:,}" for row in (alike[0], alike[-1]))
     words = (
         f"From {first} to {last} digits, seconds to a gap of 1e-2 grow with the exponent {seconds:.2f}, samples "
-        f"with coefficients with {support:.2f}. A certificate looks at every sample against all of those, which is "
-        "why the exponent is above 1: the paper's number of steps does not depend on n, but what a step costs does."
+        f"with coefficients with {support:.2f}. A certificate looks at every sample against all of those, which can "
+        "lift the exponent above 1: the paper's number of steps does not depend on n, but what a step costs does."
     )
     return [words]
 
@@ -125,5 +124,5 @@ def panels(by_epochs: list[Row], by_kernels: list[Row]) -> list[Panel]:
             lines.append(Line(name, [row["epochs"] for row in mine], above, colour=f"C{number}"))
         found.append(Panel(f"C = {C:g}", "epochs", "% above the certified optimum", lines))
     across = [row["kernels"] for row in by_kernels]
-    updates = Line("updates of stage 1", across, np.array([row["online updates"] for row in by_kernels]))
+    updates = Line("updates of stage 1", across, [row["online updates"] for row in by_kernels])
     return [*found, Panel("Stage 1", "kernels", "updates", [updates])]

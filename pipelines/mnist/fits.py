@@ -48,9 +48,16 @@ def fitted(wanted: Wanted) -> list[Row]:
         rows, seconds = [], 0.0
         for rounds in wanted.rounds:
             kept = Path(folder) / "checkpoint" if len(wanted.rounds) > 1 else None
-            how = {"method": wanted.method, "max_rounds": rounds, "checkpoint": kept}
             started = time.perf_counter()
-            fit = dmkl.solve(stack, store.labels, formulation, tol=wanted.tol, **how)
+            fit = dmkl.solve(
+                stack,
+                store.labels,
+                formulation,
+                tol=wanted.tol,
+                method=wanted.method,
+                max_rounds=rounds,
+                checkpoint=kept,
+            )
             seconds += time.perf_counter() - started
             error = test_error(store, fit, wanted.tested) if wanted.tested else None
             rows.append(row_of(wanted, stack.s, fit, error) | {"seconds": seconds, "peak MB": peak_resident() / 1e6})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 
 import numpy as np
 
@@ -38,7 +39,7 @@ def run(context: Context) -> Outcome:
 def remark(by_p: list[Row], best: Row) -> str:
     least, most = by_p[0], by_p[-1]
     return (
-        f"Best is p = {best['p']} with {best['accuracy %']:.1f} %. At p = {least['p']} it is {least['accuracy %']:.1f} %, "
+        f"Best is p = {best['p']} with {best['accuracy %']:.1f} %. At p = {least['p']} {least['accuracy %']:.1f} %, "
         f"with {least['weights above 1 %']:.0f} kernels, and at p = {most['p']} {most['accuracy %']:.1f} %. The paper "
         "explains its best p of 1.01 by redundant or weak kernels among its 39 (the worst alone has 13.5 %)."
     )
@@ -51,7 +52,7 @@ def agreeing(rows: list[Row]) -> float:
 def swept(context: Context) -> list[Row]:
     """Means over splits for every p."""
     numbers = range(context.settings["splits"])
-    found = [context.cell(f"split {split}", lambda split=split: of_split(context, split)) for split in numbers]
+    found = [context.cell(f"split {split}", partial(of_split, context, split)) for split in numbers]
     rows = []
     for place, first in enumerate(found[0]):
         same = [one[place] for one in found]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from pipelines.common.drawing import Line, Panel
 from pipelines.common.experiment import Context, Goal, Outcome, Row, Table
 from pipelines.pendigits.samples import REPRESENTATIONS, pendigits
 
-Of = Callable[[float], Any]  # a formulation with this C
+Of = Callable[..., Any]  # a formulation but for its C
 MULTICLASS, APART = "multiclass", "one against all"
 FORMATS = {"error %": ".2f", "gap": ".1e", "seconds": ".2f", "C": "g"} | dict.fromkeys(REPRESENTATIONS, ".2f")
 
@@ -27,12 +28,10 @@ def run(context: Context) -> Outcome:
     for p in context.settings["norms"]:
         for loss in ("multiclass", "hinge")[: 2 if p in context.settings["hinge_norms"] else 1]:
             how = {"p": p, "losses": MULTICLASS if loss == "multiclass" else "hinges, shared weights"}
-            by_p.append(
-                how | cell(context, bank, y, truth, lambda C, p=p, loss=loss: dmkl.Obscure(p=p, C=C, loss=loss))
-            )
+            by_p.append(how | cell(context, bank, y, truth, partial(dmkl.Obscure, p, loss=loss)))
         if p < 2:  # where it is the average
             how = {"p": p, "losses": f"{APART}, p-norm {p / (2 - p):.3g}"}
-            by_p.append(how | cell(context, bank, y, truth, lambda C, p=p: dmkl.LpMKL(p=p / (2 - p), C=C)))
+            by_p.append(how | cell(context, bank, y, truth, partial(dmkl.LpMKL, p / (2 - p))))
     others = compared(context, bank, y, truth, by_p)
     tables = (
         Table(
@@ -48,13 +47,11 @@ def compared(context: Context, bank: Bank, y: Any, truth: Any, by_p: list[Row]) 
     chosen = max((row for row in by_p if row["losses"] == MULTICLASS), key=lambda row: row["CV %"])
     rows = [{"method": f"OBSCURE, p = {chosen['p']} by CV"} | without(chosen, "p", "losses")]
     for q in context.settings["qs"]:
-        wanted = lambda C, q=q: dmkl.VSKL(q=q, C=C)  # noqa: E731
-        rows.append({"method": f"VSKL, q = {q:g}"} | cell(context, bank, y, truth, wanted))
-    average = lambda C: dmkl.UniformMKL(C=C)  # noqa: E731
-    rows.append({"method": "average"} | cell(context, bank, y, truth, average))
+        rows.append({"method": f"VSKL, q = {q:g}"} | cell(context, bank, y, truth, partial(dmkl.VSKL, q)))
+    rows.append({"method": "average"} | cell(context, bank, y, truth, dmkl.UniformMKL))
     for a, name in enumerate(REPRESENTATIONS):
         alone = bank.combined(np.eye(len(REPRESENTATIONS))[a])
-        rows.append({"method": f"{name} alone"} | cell(context, alone, y, truth, average, name))
+        rows.append({"method": f"{name} alone"} | cell(context, alone, y, truth, dmkl.UniformMKL, name))
     return rows
 
 
@@ -64,15 +61,15 @@ def without(row: Row, *names: str) -> Row:
 
 def cell(context: Context, bank: Bank, y: Any, truth: Any, wanted: Of, key: str = "") -> Row:
     """C by cross-validation on some of the training samples, then a fit on all of them."""
-    found: Row = context.cell(f"{wanted(1.0)} {key}", lambda: fitted(context, bank, y, truth, wanted))
-    context.progress(f"{describe(wanted(found['C']))} {key}: {found['error %']:.2f} %")
+    found: Row = context.cell(f"{wanted(C=1.0)} {key}", lambda: fitted(context, bank, y, truth, wanted))
+    context.progress(f"{describe(wanted(C=found['C']))} {key}: {found['error %']:.2f} %")
     return found
 
 
 def fitted(context: Context, bank: Bank, y: Any, truth: Any, wanted: Of) -> Row:
     settings = context.settings
     some = np.sort(np.random.default_rng(0).permutation(len(y))[: settings["tuned_on"]])
-    points = [wanted(C) for C in settings["Cs"]]
+    points = [wanted(C=C) for C in settings["Cs"]]
     part = dmkl.KernelStack.from_array(bank.K[:, some[:, None], some], groups=bank.groups, workers=WORKERS)
     tuned = dmkl.tune(part, y[some], points, folds=settings["folds"], rule="best", tol=1e-2)
     started = time.perf_counter()
@@ -97,7 +94,7 @@ def goals(by_p: list[Row], others: list[Row]) -> list[Goal]:
     first, average = others[0], next(row for row in others if row["method"] == "average")
     single = min(row["error %"] for row in others if "alone" in row["method"])
     return [
-        Goal("% right with the average kernel (98.7 one against one)", 100 - average["error %"], ">=", 98.2),
+        Goal("% right with the average kernel (98.7 untuned, DATA.md)", 100 - average["error %"], ">=", 98.5),
         Goal("OBSCURE's error less the average's, points", first["error %"] - average["error %"], "<=", 0.0),
         Goal("OBSCURE's error less the best single kernel's, points", first["error %"] - single, "<=", 0.0),
     ]

@@ -32,5 +32,5 @@ def pendigits(every: int) -> tuple[Bank, Labels, Labels]:
         for kernels in (K[a], new[a]):
             np.exp(np.divide(kernels, -gamma, out=kernels), out=kernels)
     y, truth = (found["y"][rows].astype(np.int64) for rows in (train, test))
-    memberships = [np.eye(CLASSES, dtype=np.uint8)[labels] for labels in (y, truth)]
-    return Bank(K, new, *memberships, groups=np.arange(len(K))), y, truth
+    members = np.eye(CLASSES, dtype=np.uint8)
+    return Bank(K, new, members[y], members[truth], np.arange(len(K))), y, truth

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from itertools import repeat
 from typing import Any
 
@@ -57,9 +58,13 @@ def over_splits(context: Context) -> list[Row]:
     for start in range(0, context.settings["splits"], CHUNK):
         some = range(start, min(start + CHUNK, context.settings["splits"]))
         arguments = (some, repeat(ALONE), *map(repeat, settings))
-        found += context.cell(f"splits {start} on", lambda a=arguments: list(spread_out(both, *a)))
+        found += context.cell(f"splits {start} on", partial(listed, spread_out, arguments))
         context.progress(f"{len(found)} splits")
     return found
+
+
+def listed(spread_out: Callable[..., Iterable[Row]], arguments: Sequence[Any]) -> list[Row]:
+    return list(spread_out(both, *arguments))
 
 
 def both(split: int, names: Sequence[Sequence[str]], *settings: Any) -> Row:
@@ -131,7 +136,7 @@ def steps(context: Context) -> list[Row]:
         largest = dmkl.MIKL.largest(stack, y, norm)
         for share in context.settings["steps_shares"]:
             wanted, tol = dmkl.MIKL(norm, share * largest), context.settings["steps_tol"]
-            rows.append(context.cell(f"steps {norm} {share}", lambda w=wanted, t=tol: one_row(stack, y, w, t)))
+            rows.append(context.cell(f"steps {norm} {share}", partial(one_row, stack, y, wanted, tol)))
     return rows
 
 

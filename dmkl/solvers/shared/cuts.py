@@ -73,6 +73,10 @@ class Cuts:
         """Every cut at these weights."""
         return self.total - 0.5 * self.forms @ weights
 
+    def highest(self, weights: Float64) -> float:
+        """The largest cut at these weights: what is known of the objective there."""
+        return float(self.values(weights).max())
+
     def at(self, weights: Float64, m: int) -> Float64:
         """Every class's highest cut at these weights; -inf for a class without cuts."""
         highest = np.full(m, -np.inf)
@@ -90,6 +94,6 @@ class Cuts:
         newest[-1] = 1.0
         plain = simplex_qp(self.total, -0.5 * self.forms, np.zeros_like(curvature), centre)[1]  # the tightest bound
         step = weights - centre
-        value = float(self.values(weights).max()) + 0.5 * float(step @ curvature @ step)
+        value = self.highest(weights) + 0.5 * float(step @ curvature @ step)
         holding = np.maximum(multipliers, plain) > HOLDING
         return Lowest(weights, multipliers, holding, value, max(self.bound(plain), self.bound(newest)))

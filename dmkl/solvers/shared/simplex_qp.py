@@ -11,8 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import scipy.linalg
 from numpy.typing import NDArray
+from scipy.linalg.lapack import dgetrf, dgetrs  # lu_factor's checks take longer than so few equations
 
 Float64 = NDArray[np.float64]
 MAX_STEPS = 60
@@ -92,7 +92,7 @@ class _Equations:
         matrix[s, s] = pull.sum()
         matrix[np.arange(s + 1), np.arange(s + 1)] *= 1 + RIDGE
         matrix[:s, s + 1] = matrix[s + 1, :s] = 1.0
-        self._factor = scipy.linalg.lu_factor(matrix, check_finite=False)
+        self._factor = dgetrf(matrix)[:2]
 
     @property
     def unsolved(self) -> float:
@@ -107,7 +107,7 @@ class _Equations:
         right[:s] = -self._grad - toward @ slopes - bounds / point.p
         right[s] = point.lam.sum() - 1 + toward.sum()
         right[s + 1] = 1 - point.p.sum()
-        x = scipy.linalg.lu_solve(self._factor, right, check_finite=False)
+        x = dgetrs(*self._factor, right)[0]
         p, t = x[:s], float(x[s])
         slack = t - self._over - slopes @ p
         lam = -(cuts + point.lam * slack) / point.slack

@@ -25,6 +25,7 @@ ENOUGH = 0.1  # of the fall that the model promised: less is no step
 STIFFER, STIFFEST = 4.0, 64.0  # the curvature after steps that fell short: the new cuts have to do the rest
 PROXIMITY = 0.1  # of the gap, added to the curvature: cuts alone jump
 LOOSE = 0.1  # the gap that the first SVMs go by
+ROUNDING = 1e-10  # of the objective: less is no rise, the small program is solved no further
 GROW, CUT = 1.15, 0.5  # of mirror descent's eta, after a fall and after a rise
 
 
@@ -38,7 +39,7 @@ def inner_gap(problem: Problem, state: State) -> float:
 def svm_tolerance(gap: float, wanted: float) -> float:
     """Of an SVM at weights with this gap. Weights that are off by e raise the objective by e^2 and lower the bound by
     e: to see which of two is better takes more digits the smaller the gap is."""
-    least = max(gap, wanted)
+    least = min(max(gap, wanted), 1.0)  # first gaps can be far above 1, where every alpha would do
     return min(SVM_SHARE * least, least * float(np.sqrt(least)))
 
 
@@ -75,7 +76,7 @@ class SharedSum:
     def step(self, problem: Problem, state: State) -> State:
         blocks = self._blocks = self._blocks or Blocks(problem, state)
         classes = Classes(problem, blocks, state, self._C, self._intercept)
-        best, cuts, lower, tried = self._inner(problem, state, classes)
+        best, centre, cuts, lower, tried = self._inner(problem, state, classes)
         classes.keep(best.alpha)
         judged = classes.judge(range(problem.m), best.weights)
         primal = best.penalty + float(judged.loss.sum())
@@ -85,7 +86,7 @@ class SharedSum:
             dual=np.array([max(lower, state.dual[0])]),
             svm_calls=state.svm_calls + classes.svm_calls,
             oracle_calls=state.oracle_calls + tried,
-            own={**cuts.arrays(), "centre": best.weights},
+            own={**cuts.arrays(), "centre": centre},
         )
         if primal >= state.primal[0]:
             return after
@@ -95,8 +96,8 @@ class SharedSum:
     def leave(self, problem: Problem, state: State) -> State:
         return state
 
-    def _inner(self, problem: Problem, state: State, classes: Classes) -> tuple[_Tried, Cuts, float, int]:
-        """The best combination on the blocks, the cuts, a lower bound, and how many combinations were tried."""
+    def _inner(self, problem: Problem, state: State, classes: Classes) -> tuple[_Tried, Float64, Cuts, float, int]:
+        """The best combination on the blocks, the centre, the cuts, a lower bound, how many combinations were tried."""
         wanted = inner_gap(problem, state)
         cuts, lower, gap = Cuts.of(state.own), -np.inf, LOOSE
         rule = RULES[self._rule]()
@@ -109,13 +110,13 @@ class SharedSum:
             cuts = cuts.plus(*cut)
             if best is None or tried.primal < best.primal:
                 best = tried
-            weights, bound, cuts = rule.next(best, tried, cuts, gap)
+            weights, bound, cuts = rule.next(tried, cuts, gap)
             lower = max(lower, bound)
             gap = (best.primal - lower) / max(abs(best.primal), 1e-12)
             if gap <= wanted:
                 break
         assert best is not None
-        return best, cuts, lower, number
+        return best, rule.centre.weights, cuts, lower, number
 
     def _try(self, problem: Problem, classes: Classes, weights: Float64, tol: float) -> tuple[_Tried, Any]:
         """All SVMs at these weights, and the cut they give."""
@@ -130,17 +131,26 @@ class SharedSum:
 
 
 class _Bundle:
-    """The least point of all cuts plus the curvature at the best combination; stiffer after a step that fell short."""
+    """The least point of all cuts plus the curvature at the centre; stiffer after a step that fell short.
+
+    Steps are judged by the cuts alone, as promises are: the primal value is that of the best weights for the functions,
+    which can be far less. A loose SVM's cut is low; those of tighter ones nearby put that right.
+    """
 
     def __init__(self) -> None:
-        self._stiffness, self._promised, self._best = 1.0, np.inf, np.inf
+        self.centre: _Tried | None = None
+        self._stiffness, self._promised = 1.0, np.inf
 
-    def next(self, best: _Tried, tried: _Tried, cuts: Cuts, gap: float) -> tuple[Float64, float, Cuts]:
-        short = tried.primal > self._best - ENOUGH * (self._best - self._promised)
+    def next(self, tried: _Tried, cuts: Cuts, gap: float) -> tuple[Float64, float, Cuts]:
+        centre = self.centre or tried
+        reached, least = cuts.highest(tried.weights), cuts.highest(centre.weights)
+        least += ROUNDING * abs(least)
+        short = reached > least - ENOUGH * (least - self._promised)
         self._stiffness = min(self._stiffness * STIFFER, STIFFEST) if short else 1.0
-        curvature = best.curvature + PROXIMITY * gap * abs(best.primal) * np.eye(len(best.weights))
-        found = cuts.lowest(best.weights, self._stiffness * curvature)
-        self._promised, self._best = found.value, best.primal
+        self.centre = centre = tried if reached < least else centre
+        curvature = centre.curvature + PROXIMITY * gap * abs(centre.primal) * np.eye(len(centre.weights))
+        found = cuts.lowest(centre.weights, self._stiffness * curvature)
+        self._promised = found.value
         return found.weights, found.bound, cuts.pruned(found.holding)
 
 
@@ -148,11 +158,14 @@ class _Mirror:
     """p_a moves by exp(eta (D_a / max D - 1)); eta grows while the objective falls. The reference."""
 
     def __init__(self) -> None:
+        self.centre: _Tried | None = None
         self._eta, self._last = 1.0, np.inf
 
-    def next(self, best: _Tried, tried: _Tried, cuts: Cuts, gap: float) -> tuple[Float64, float, Cuts]:
+    def next(self, tried: _Tried, cuts: Cuts, gap: float) -> tuple[Float64, float, Cuts]:
         self._eta *= CUT if tried.primal > self._last else GROW
         self._last = tried.primal
+        if self.centre is None or tried.primal < self.centre.primal:
+            self.centre = tried
         forms = tried.forms.sum(axis=0)
         weights = tried.weights * np.exp(self._eta * (forms / max(forms.max(), 1e-300) - 1.0))
         newest = np.arange(len(cuts.total)) == len(cuts.total) - 1

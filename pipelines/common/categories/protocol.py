@@ -59,7 +59,7 @@ def random_splits(y: Samples, count: int, each: int) -> list[Split]:
 
 
 def compare(context: Context, collection: Collection, banks: dict[str, Row], key: str = "") -> Found:
-    """Every bank `{widths, centred, splits}` on the first so many splits."""
+    """Every bank `{widths, centred, splits}` on the first so many splits; all methods, or its own `methods`."""
     found: Found = {name: [] for name in banks}
     for number in range(max(bank["splits"] for bank in banks.values())):
         here = {name: bank for name, bank in banks.items() if number < bank["splits"]}
@@ -102,7 +102,7 @@ def all_methods(y: Samples, split: Split, K: Float32, bank: Row, settings: Row) 
     train, test = np.searchsorted(classes, y[split.train]), np.searchsorted(classes, y[split.test])
     some = np.flatnonzero(np.isin(train, every_nth(np.arange(len(classes)), settings["cv_classes"])))
     cuts, groups, found = cuts_of(split, train, some, settings["cuts"]), len(bank["widths"]), {}
-    for method in settings["methods"]:
+    for method in bank.get("methods", settings["methods"]):
         alone = [[a] for a in range(len(K))] if method == SINGLE else [list(range(len(K)))]
         grid = np.array([validated(K, chosen, train, cuts, method, settings, groups) for chosen in alone])
         # of equal ones that whose neighbours do well too
