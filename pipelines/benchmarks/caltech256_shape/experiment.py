@@ -12,6 +12,7 @@ import threadpoolctl
 from numpy.typing import NDArray
 from sklearn.svm import SVC
 
+from dmkl.cli.signals import terminable
 from dmkl.norms import MixedNorm
 from dmkl.solvers.mirror import solve_mirror
 from dmkl.stack import open_stack
@@ -25,7 +26,7 @@ SECONDS, BYTES, TIMES = 180.0, 6e9, 200.0
 
 def run(context: Context) -> Outcome:
     settings = context.settings
-    with tempfile.TemporaryDirectory(dir=context.folder) as name:
+    with terminable(), tempfile.TemporaryDirectory(dir=context.folder) as name:
         folder = Path(name)
         write_shape(folder, settings["classes"])
         built = dmkl(folder, "kernels", "config.toml", "-o", "k.zarr")

@@ -47,9 +47,8 @@ def require_room(context: Context, folder: Path) -> None:
     """Say what is needed, and end at once where it is not there."""
     tiles = projected_bytes(Grid.cut(context.settings["n"], LARGEST_TILE), KERNELS)
     limit = parse_bytes(context.settings["memory"])
-    folder.mkdir(parents=True, exist_ok=True)
     there = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())  # of an interrupted run
-    free, needed = shutil.disk_usage(folder).free, MARGIN * tiles - there
+    free, needed = shutil.disk_usage(context.folder).free, MARGIN * tiles - there
     needs = f"{needed / 1e9:.1f} GB of disk in {folder}, {limit / 1e9:.1f} GB of memory"
     context.progress(f"needs {needs}")
     if needed > free:
@@ -60,7 +59,7 @@ def built_and_trained(context: Context, folder: Path) -> tuple[Ran, Ran]:
     """What `dmkl kernels` and `dmkl train` took."""
     settings, done = context.settings, folder / "kernels.json"
     if not done.is_file():
-        shutil.rmtree(folder)
+        shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()
         y = np.arange(settings["n"]) % CLASSES
         chosen = np.linspace(0, CLASSES, settings["classes"], endpoint=False, dtype=np.int64)
@@ -114,8 +113,8 @@ def outcome(settings: Row, built: Ran, trained: Ran, rounds: list[Row], growing:
 
 
 COST = (
-    "Peak: the largest resident set of the process. Read: all it asked of files (`rchar`); from disk: what of it the "
-    "page cache did not have (`read_bytes`)."
+    "Peak: the largest resident set of the process. Read: all it asked of files (`rchar`). From disk (`read_bytes`): "
+    "what of it the page cache did not have, and what the system read ahead that nobody wanted."
 )
 ROUNDS = "A round serves one batch of classes; passes include one that sums all kernels for a first outline."
 
