@@ -264,6 +264,7 @@ def test_plain_connections_beyond_this_machine_are_refused_unless_told(
             pass
 
 
+@pytest.mark.long
 def test_nothing_of_ours_listens_beyond_loopback(monkeypatch: pytest.MonkeyPatch) -> None:
     """Schedulers, workers, their supervisors and the dashboards of all of them, as the system sees them."""
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")

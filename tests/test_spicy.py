@@ -249,6 +249,7 @@ def test_wrong_constants_are_refused() -> None:
         dmkl.solve(KernelStack.from_array(np.eye(3)[None]), [0.1, 0.2, 0.4], dmkl.SpicyMKL(loss="hinge"))
 
 
+@pytest.mark.long
 def test_copies_of_some_kernels_count_as_memory() -> None:
     """Classes are taken in batches whose blocks fit, also where the stack is an array: a block of some is a copy."""
     rng = np.random.default_rng(0)

@@ -360,6 +360,7 @@ def test_out_of_time_on_the_command_line(folder: Path, capsys: pytest.CaptureFix
     assert "tune     9 of 9 points of all folds" in capsys.readouterr().out
 
 
+@pytest.mark.long
 def test_killed_and_run_again(folder: Path) -> None:
     arguments = ["tune", "config.toml", "-q", "-g", "C=0.1,0.3,1,3,10,30,100", "--formulation", "vskl"]
     assert main([*arguments, "-o", "calm"]) == 0
