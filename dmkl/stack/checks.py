@@ -40,7 +40,8 @@ def checked_array(K: ArrayLike) -> tuple[NDArray[Any], bool]:
             raise DataError(f"kernels should be real numbers, not {array.dtype}")
         array = array.astype(np.float64)
     n, symmetric = array.shape[1], True
-    probe, difference = np.random.default_rng(0).standard_normal(n), np.empty(n)
+    probe: NDArray[np.float64] = np.random.default_rng(0).standard_normal((n,))
+    difference = np.empty(n)
     for a, kernel in enumerate(array):
         seen = one_sided(kernel, probe, difference)
         symmetric = symmetric and seen <= ROUNDING * np.abs(kernel.diagonal()).max()
