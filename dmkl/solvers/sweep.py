@@ -89,15 +89,13 @@ def _forms(K: NDArray[Any], rows: NDArray[Any], beta: Float64, forms: Float64) -
 
 @jit()
 def combine(K: NDArray[Any], weights: Float64, combined: Float64) -> None:
-    """combined = sum_a weights[a] K[a] in float64, K symmetric; layers without weight are not read."""
+    """combined = sum_a weights[a] K[a] in float64, K symmetric or not; layers without weight are not read."""
     s, n = K.shape[0], K.shape[1]
     for i in range(n):
-        for j in range(i):
-            combined[i, j] = combined[j, i]
-        for j in range(i, n):
+        for j in range(n):
             combined[i, j] = 0.0
         for a in range(s):
             weight = weights[a]
             if weight != 0.0:
-                for j in range(i, n):
+                for j in range(n):
                     combined[i, j] += weight * np.float64(K[a, i, j])
