@@ -263,7 +263,8 @@ def test_a_sweep_is_two_tensor_products(dtype: Any) -> None:
     rng = np.random.default_rng(0)
     K, beta, weights = rng.random((4, 7, 7)).astype(dtype), rng.normal(size=7), rng.random(4)
     combined, products = np.empty((7, 7)), np.empty((4, 7))
-    sweep(K, beta, weights, combined, products)
+    K += K.transpose(0, 2, 1)
+    sweep(K, np.arange(4), beta, weights, combined, products)
     np.testing.assert_allclose(combined, np.tensordot(weights, K.astype(np.float64), 1), rtol=1e-12)
     np.testing.assert_allclose(products, K.astype(np.float64) @ beta, rtol=1e-12, atol=1e-12)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -43,13 +44,15 @@ class _BlasPin:
         self._lock = threading.Lock()
         self._users = 0
         self._limit: Any = None
+        self._known = -1  # modules when the libraries were last looked for: it takes 5 ms, more than a small solve
+        self._libraries: Any = None
 
     @contextmanager
     def __call__(self) -> Iterator[None]:
         with self._lock:
             self._users += 1
             if self._users == 1:
-                self._limit = threadpoolctl.threadpool_limits(1, user_api="blas")
+                self._limit = self._found().limit(limits=1, user_api="blas")
         try:
             yield
         finally:
@@ -57,6 +60,12 @@ class _BlasPin:
                 self._users -= 1
                 if self._users == 0:
                     self._limit.restore_original_limits()
+
+    def _found(self) -> Any:
+        """The libraries with threads of their own; looked for again when modules have come, which may bring others."""
+        if len(sys.modules) != self._known:
+            self._known, self._libraries = len(sys.modules), threadpoolctl.ThreadpoolController()
+        return self._libraries
 
 
 one_blas_thread = _BlasPin()

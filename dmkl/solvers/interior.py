@@ -49,7 +49,7 @@ class Interior:
 
 
 @dataclass
-class _Point:
+class Point:
     """Primal variables with their slacks, and multipliers. All but beta and b stay positive."""
 
     beta: Float64
@@ -60,8 +60,8 @@ class _Point:
     upper: Float64  # multipliers of beta <= hi
     b: float
 
-    def moved(self, step: _Point, primal: float, dual: float) -> _Point:
-        return _Point(
+    def moved(self, step: Point, primal: float, dual: float) -> Point:
+        return Point(
             self.beta + primal * step.beta,
             self.radii + primal * step.radii,
             self.slack + primal * step.slack,
@@ -74,10 +74,14 @@ class _Point:
 
 def solve_interior(K: NDArray[Any], y: Float64, C: Float64 | float, norm: MixedNorm, tol: float) -> Interior:
     """Solve on a block K (s, n, n) to a relative gap of `tol`, or as far as rounding lets it."""
-    machine = _Machine(K, y, C, norm)
-    point = machine.start()
-    nothing = np.zeros(len(y))
-    best = Interior(norm.uniform(), nothing, np.inf, -np.inf, nothing, np.zeros(len(K)), 0)
+    machine = Machine(K, y, C, norm, np.arange(len(K)))
+    return follow(machine, machine.start(), tol)[0]
+
+
+def follow(machine: Machine, point: Point, tol: float) -> tuple[Interior, Point]:
+    """Steps from this point on, and where they ended; everything a kernel is of the machine's kernels only."""
+    nothing = np.zeros(len(machine.y))
+    best = Interior(machine.norm.uniform(), nothing, np.inf, -np.inf, nothing, np.zeros(len(machine.g)), 0)
     idle = 0
     for number in range(1, MAX_STEPS + 1):
         machine.read(point)
@@ -99,30 +103,32 @@ def solve_interior(K: NDArray[Any], y: Float64, C: Float64 | float, norm: MixedN
         except (np.linalg.LinAlgError, FloatingPointError):  # no digits left: what was found so far is what there is
             break
         idle = idle + 1 if length < STALLED else 0
-    return best
+    return best, point
 
 
-class _Machine:
-    """The problem's data and what was last read of the block."""
+class Machine:
+    """The problem with these kernels of a block, and what was last read of them."""
 
-    def __init__(self, K: NDArray[Any], y: Float64, C: Float64 | float, norm: MixedNorm) -> None:
+    def __init__(
+        self, K: NDArray[Any], y: Float64, C: Float64 | float, norm: MixedNorm, kernels: NDArray[np.int64]
+    ) -> None:
         C = np.broadcast_to(C, y.shape)
-        self.K, self.y, self.C, self.norm = K, y, C, norm
-        self.g = norm.groups
+        self.K, self.y, self.C, self.norm = K, y, C, norm.among(kernels)
+        self.kernels, self.g = kernels, self.norm.groups
         self.lo, self.hi = np.where(y > 0, 0.0, -C), np.where(y > 0, C, 0.0)
-        s, n = len(K), len(y)
-        self.weights = norm.uniform()
+        s, n = len(kernels), len(y)
+        self.weights = self.norm.uniform()
         self.products = np.empty((s, n))  # K_a beta
         self.combined = np.empty((n, n))  # sum_a weights_a K_a
         self.forms = np.empty(s)  # beta' K_a beta
 
-    def start(self) -> _Point:
+    def start(self) -> Point:
         """The best multiple of the class-balanced alpha, well inside the box, its products balanced."""
         positive = self.y > 0
         relative, largest = self.C / self.C.max(), float(self.C.max())
         sides = np.where(positive, relative[positive].sum(), relative[~positive].sum())
         alpha = relative * (sides.min() / sides)
-        sweep(self.K, alpha * self.y, self.weights, self.combined, self.products)
+        sweep(self.K, self.kernels, alpha * self.y, self.weights, self.combined, self.products)
         ray = self.norm.conjugate(self.products @ (alpha * self.y))
         scale = min(0.5 * largest, max(0.5 * alpha.sum() / max(ray, 1e-300), 1e-6 * largest))
         alpha *= scale
@@ -133,15 +139,15 @@ class _Machine:
         slack = np.maximum(0.5 * (radii[self.g] - forms / radii[self.g]), 1e-8 * radii[self.g])
         room = alpha / (self.C - alpha)
         lower, upper = np.where(positive, 1.0, room), np.where(positive, room, 1.0)
-        return _Point(beta, radii, slack, mu, lower, upper, 0.0)
+        return Point(beta, radii, slack, mu, lower, upper, 0.0)
 
-    def read(self, point: _Point) -> None:
+    def read(self, point: Point) -> None:
         """Everything of the block that depends on the point, in one sweep."""
         self.weights = point.mu / point.radii[self.g]
-        sweep(self.K, point.beta, self.weights, self.combined, self.products)
+        sweep(self.K, self.kernels, point.beta, self.weights, self.combined, self.products)
         self.forms = np.maximum(self.products @ point.beta, 0.0)
 
-    def bounds(self, point: _Point) -> tuple[float, float]:
+    def bounds(self, point: Point) -> tuple[float, float]:
         """Primal value of the weights with the exact intercept, and the dual value of beta."""
         scores = self.weights @ self.products
         primal = self.norm.regulariser(self.weights * np.sqrt(self.forms)) + least_hinge(scores, self.y, self.C)[0]
@@ -150,21 +156,21 @@ class _Machine:
         dual = float(self.y @ point.beta) - self.norm.conjugate(self.forms)
         return primal, dual if balanced else -np.inf
 
-    def complementarity(self, point: _Point) -> float:
+    def complementarity(self, point: Point) -> float:
         """The sum of all products of slacks and multipliers: the duality gap once the point is feasible."""
         return float(sum(product.sum() for product in self._products(point)))
 
-    def residual(self, point: _Point) -> float:
+    def residual(self, point: Point) -> float:
         """Complementarity and, in the same units, how far N is from stationary: zero at the solution only."""
         by_radius = 0.5 * (self.forms / point.radii[self.g] ** 2 + 1.0)
         radius = self.norm.slope(point.radii) - self.norm.total(point.mu * by_radius)
         return self.complementarity(point) + float(np.abs(radius) @ point.radii)
 
-    def _products(self, point: _Point) -> tuple[Float64, Float64, Float64]:
+    def _products(self, point: Point) -> tuple[Float64, Float64, Float64]:
         box = point.lower * (point.beta - self.lo), point.upper * (self.hi - point.beta)
         return point.mu * point.slack, *box
 
-    def step(self, point: _Point, floor: float) -> tuple[_Point, float]:
+    def step(self, point: Point, floor: float) -> tuple[Point, float]:
         """One predictor-corrector step and its length; it does not aim at a complementarity below `floor`."""
         system = _System(self, point)
         products = self._products(point)
@@ -183,7 +189,7 @@ class _Machine:
         length = TO_BOUNDARY * min(self.lengths(point, step))
         return point.moved(step, length, length), length
 
-    def lengths(self, point: _Point, step: _Point) -> tuple[float, float]:
+    def lengths(self, point: Point, step: Point) -> tuple[float, float]:
         """How far primal variables and multipliers can go."""
         primal = (
             (point.slack, step.slack),
@@ -203,7 +209,7 @@ def _room(values: Float64, steps: Float64) -> float:
 class _System:
     """The Newton equations at a point, reduced to (beta, N) and the intercept, factored once for both directions."""
 
-    def __init__(self, machine: _Machine, point: _Point) -> None:
+    def __init__(self, machine: Machine, point: Point) -> None:
         norm, g, n = machine.norm, machine.g, len(machine.y)
         self._machine, self._point, self._n = machine, point, n
         radii = point.radii[g]
@@ -250,7 +256,7 @@ class _System:
                     raise
                 push = max(100.0 * push, 1e-14)
 
-    def direction(self, kernels: Float64, lower: Float64, upper: Float64) -> _Point:
+    def direction(self, kernels: Float64, lower: Float64, upper: Float64) -> Point:
         """The step that takes the three sets of products, to first order, down by these amounts."""
         machine, point, n, g = self._machine, self._point, self._n, self._machine.g
         stationary = machine.weights @ machine.products - machine.y + point.b + point.upper - point.lower
@@ -269,7 +275,7 @@ class _System:
         x -= b * self._toward
         beta, radii = x[:n], x[n:]
         slack = -feasible - self._by_beta @ beta - self._by_radius * radii[g]
-        return _Point(
+        return Point(
             beta,
             radii,
             slack,

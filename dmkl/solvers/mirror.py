@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from dmkl.norms import MixedNorm
 from dmkl.oracles import ORACLES, least_hinge
-from dmkl.solvers.sweep import quadratic_forms, sweep
+from dmkl.solvers.sweep import combine, quadratic_forms
 
 Float64 = NDArray[np.float64]
 MAX_SVM_CALLS = 5000
@@ -50,7 +50,7 @@ class _Descent:
     def __init__(self, K: NDArray[Any], y: Float64, C: Float64 | float, norm: MixedNorm, oracle: str) -> None:
         self._K, self._y, self._C, self._norm = K, y, C, norm
         self._svm = ORACLES[oracle]
-        self._combined, self._products = np.empty(K.shape[1:]), np.empty(K.shape[:2])
+        self._combined = np.empty(K.shape[1:])
         self.alpha = np.zeros(len(y))
         self.forms = np.zeros(len(K))
         self.primal, self.dual = np.inf, -np.inf
@@ -65,7 +65,7 @@ class _Descent:
 
     def evaluate(self, weights: Float64) -> None:
         """One SVM at these effective weights, and the bounds its solution gives."""
-        sweep(self._K, np.zeros(len(self._y)), weights, self._combined, self._products)
+        combine(self._K, weights, self._combined)
         tol = max(min(SVM_SHARE * self.gap, 1e-2), 1e-13)
         svm = self._svm(self._combined, self._y, self._C, alpha=self.alpha, tol=tol)
         self.svm_calls += 1

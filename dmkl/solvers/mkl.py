@@ -22,12 +22,12 @@ from dmkl.oracles import ORACLES, least_hinge
 from dmkl.registry import Registry
 from dmkl.solvers.blocks import own_layers
 from dmkl.solvers.fixed_weights import outlined
-from dmkl.solvers.interior import solve_interior
 from dmkl.solvers.mirror import solve_mirror
 from dmkl.solvers.problem import Problem, Solver
 from dmkl.solvers.rounds import Answer, Certified, Question, Rounds, Samples
+from dmkl.solvers.screening import solve_screened
 from dmkl.solvers.state import Float64, State
-from dmkl.solvers.sweep import quadratic_forms, sweep
+from dmkl.solvers.sweep import combine, quadratic_forms
 from dmkl.solvers.uniform import BoundedByC, check_C
 from dmkl.solvers.working_sets import whole
 
@@ -138,7 +138,7 @@ class Method:
 
 
 def _interior(K: Any, y: Float64, C: Float64, norm: MixedNorm, tol: float, oracle: str) -> Found:
-    return solve_interior(K, y, C, norm, tol)
+    return solve_screened(K, y, C, norm, tol, oracle)
 
 
 def _mirror(K: Any, y: Float64, C: Float64, norm: MixedNorm, tol: float, oracle: str) -> Found:
@@ -200,8 +200,8 @@ class _MixedNormMachine:
         found = method.solve(K, y, upper, norm, inner, question.oracle)
         least = NEGLIGIBLE * question.tol * found.weights.max()
         weights = np.where(found.weights > least, found.weights, 0.0)
-        combined, products = np.empty(K.shape[1:]), np.empty(K.shape[:2])
-        sweep(K, found.beta, weights, combined, products)
+        combined = np.empty(K.shape[1:])
+        combine(K, weights, combined)
         svm = ORACLES[question.oracle](combined, y, upper, alpha=np.abs(found.beta), tol=EXACT * question.tol)
         beta = svm.alpha * y
         forms = quadratic_forms(K, beta)

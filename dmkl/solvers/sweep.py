@@ -10,23 +10,27 @@ from numpy.typing import NDArray
 from dmkl.jit import jit
 
 Float64 = NDArray[np.float64]
+SQUARE = 32
 
 
 # reassociation lets the sums run in vector registers; the order is fixed when compiling, not at run time
 @jit(fastmath={"reassoc", "contract"})
-def sweep(K: NDArray[Any], beta: Float64, weights: Float64, combined: Float64, products: Float64) -> None:
-    """combined = sum_a weights[a] K[a] and products[a] = K[a] beta, in float64 whatever K is.
+def sweep(
+    K: NDArray[Any], kernels: NDArray[np.int64], beta: Float64, weights: Float64, combined: Float64, products: Float64
+) -> None:
+    """combined = sum_a weights[a] K[kernels[a]] and products[a] = K[kernels[a]] beta, in float64 whatever K is.
 
     Four kernels at a time: beta and the row of the sum are loaded and stored a fourth as often, which is what takes the
     time where memory is fast enough.
     """
-    s, n = K.shape[0], K.shape[1]
+    s, n = kernels.shape[0], K.shape[1]
     fours = s - s % 4
     for i in range(n):
         row = combined[i]
         row[:] = 0.0
         for a in range(0, fours, 4):
-            k0, k1, k2, k3 = K[a, i], K[a + 1, i], K[a + 2, i], K[a + 3, i]
+            k0, k1 = K[kernels[a], i], K[kernels[a + 1], i]
+            k2, k3 = K[kernels[a + 2], i], K[kernels[a + 3], i]
             w0, w1, w2, w3 = weights[a], weights[a + 1], weights[a + 2], weights[a + 3]
             t0 = t1 = t2 = t3 = 0.0
             for j in range(n):
@@ -38,7 +42,7 @@ def sweep(K: NDArray[Any], beta: Float64, weights: Float64, combined: Float64, p
                 row[j] += (w0 * v0 + w1 * v1) + (w2 * v2 + w3 * v3)
             products[a, i], products[a + 1, i], products[a + 2, i], products[a + 3, i] = t0, t1, t2, t3
         for a in range(fours, s):
-            k0, w0, t0 = K[a, i], weights[a], 0.0
+            k0, w0, t0 = K[kernels[a], i], weights[a], 0.0
             for j in range(n):
                 v0 = np.float64(k0[j])
                 t0 += v0 * beta[j]
@@ -59,16 +63,33 @@ def multiply(K: NDArray[Any], rows: NDArray[Any], beta: Float64, products: Float
 
 
 def quadratic_forms(K: NDArray[Any], beta: Float64) -> Float64:
-    """beta' K_a beta of every layer, never negative. Whole rows of its support: faster than picking columns."""
-    support = np.flatnonzero(beta)
-    products = np.empty((len(K), len(support)))
-    multiply(K, support, beta, products)
-    return np.maximum(products @ beta[support], 0.0)
+    """beta' K_a beta of every layer, never negative; K is symmetric. Rows of its support, from the diagonal on: this
+    is faster than picking columns."""
+    forms = np.empty(len(K))
+    _forms(K, np.flatnonzero(beta), beta, forms)
+    return np.maximum(forms, 0.0)
+
+
+@jit(fastmath={"reassoc", "contract"})
+def _forms(K: NDArray[Any], rows: NDArray[Any], beta: Float64, forms: Float64) -> None:
+    """What is right of the diagonal counts twice; rows begin at a multiple of SQUARE, where vector registers do."""
+    for a in range(K.shape[0]):
+        form = 0.0
+        for i in rows:
+            first = i - i % SQUARE
+            row, right = K[a, i, first:], beta[first:]
+            total = square = 0.0
+            for j in range(row.shape[0]):
+                total += np.float64(row[j]) * right[j]
+            for j in range(min(SQUARE, row.shape[0])):
+                square += np.float64(row[j]) * right[j]
+            form += beta[i] * (2.0 * total - square)
+        forms[a] = form
 
 
 @jit()
 def combine(K: NDArray[Any], weights: Float64, combined: Float64) -> None:
-    """combined = sum_a weights[a] K[a] in float64; layers without weight are not read."""
+    """combined = sum_a weights[a] K[a] in float64, K symmetric or not; layers without weight are not read."""
     s, n = K.shape[0], K.shape[1]
     for i in range(n):
         for j in range(n):

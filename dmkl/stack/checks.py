@@ -16,15 +16,22 @@ from numpy.typing import ArrayLike, NDArray
 
 from dmkl.errors import DataError, SolverError
 from dmkl.runtime.base import one_blas_thread
-from dmkl.stack.cuts import asymmetry
+from dmkl.stack.cuts import asymmetry, one_sided
 from dmkl.stack.shards import ArrayShard
 
 LARGEST_SUBSET = 300  # samples
 CHECK_FLOPS = 1e8  # of all kernels together: 50 ms for 442 of them, a tenth of what looking for symmetry takes
+ROUNDING = 1e-9  # of the diagonal: what (K - K') z may be
 NEGATIVE = 1e-3  # an eigenvalue below -1e-3 ||K||_F is no rounding, not even of values kept in half precision
 
 
-def checked_array(K: ArrayLike) -> NDArray[Any]:
+def checked_array(K: ArrayLike) -> tuple[NDArray[Any], bool]:
+    """The array, finite, and whether its kernels are seen to be symmetric.
+
+    One reading tells both: (K - K') z of random z is zero for a symmetric K, as good as never for another, and no
+    number where K is none. Kernels that are symmetric up to more than rounding are looked at entry by entry when
+    somebody needs them to be.
+    """
     array = np.asarray(K)
     if array.ndim != 3 or array.shape[1] != array.shape[2] or 0 in array.shape:
         raise DataError(f"a stack is an array (s, n, n) of square kernels, not {array.shape}")
@@ -32,11 +39,16 @@ def checked_array(K: ArrayLike) -> NDArray[Any]:
         if not (np.issubdtype(array.dtype, np.number) or array.dtype == bool) or np.iscomplexobj(array):
             raise DataError(f"kernels should be real numbers, not {array.dtype}")
         array = array.astype(np.float64)
+    n, symmetric = array.shape[1], True
+    probe: NDArray[np.float64] = np.random.default_rng(0).standard_normal((n,))
+    difference = np.empty(n)
     for a, kernel in enumerate(array):
-        if not np.isfinite(kernel).all():
+        seen = one_sided(kernel, probe, difference)
+        symmetric = symmetric and seen <= ROUNDING * np.abs(kernel.diagonal()).max()
+        if not np.isfinite(seen) and not np.isfinite(kernel).all():
             i, j = (int(p) for p in np.argwhere(~np.isfinite(kernel))[0])
             raise DataError(f"kernel {a} has NaN or infinity at ({i}, {j})")
-    return array
+    return array, bool(symmetric)
 
 
 def checked_groups(groups: ArrayLike | None, s: int) -> NDArray[np.int64]:
@@ -74,7 +86,7 @@ def require_definite(
     """Refuse kernels with a clearly negative eigenvalue; `block` gives (names, |W|, |W|) of them over samples W."""
     size = int(min(n, LARGEST_SUBSET, (3 * CHECK_FLOPS / max(len(names), 1)) ** (1 / 3)))
     W = np.sort(np.random.default_rng(0).permutation(n)[:size])
-    part = np.array(block(W), dtype=np.float64)
+    part = block(W).astype(np.float64, copy=False)  # a copy already
     shift = NEGATIVE * np.maximum(np.sqrt(np.einsum("aij,aij->a", part, part)), 1e-300)
     part[:, np.arange(size), np.arange(size)] += shift[:, None]
     try:

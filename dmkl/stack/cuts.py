@@ -36,6 +36,27 @@ def mirror(layer: NDArray[Any], top: int, bottom: int, left: int, right: int) ->
     layer[left:right, top:bottom] = layer[top:bottom, left:right].T
 
 
+@jit(fastmath={"reassoc", "contract"})
+def one_sided(kernel: NDArray[Any], probe: NDArray[np.float64], difference: NDArray[np.float64]) -> float:
+    """The largest entry of (K - K') probe in size, NaN or infinite if one of K is; K is read once, row after row."""
+    n = len(kernel)
+    difference[:] = 0.0
+    for i in range(n):
+        row, own, total = kernel[i], probe[i], 0.0
+        for j in range(n):
+            value = np.float64(row[j])
+            total += value * probe[j]
+            difference[j] -= own * value
+        difference[i] += total
+    worst = 0.0
+    for i in range(n):
+        if not abs(difference[i]) <= worst:
+            worst = abs(difference[i])
+            if not worst < np.inf:
+                break
+    return worst
+
+
 @jit()
 def asymmetry(kernel: NDArray[Any], start: int, stop: int) -> tuple[float, float, int, int]:
     """Of these rows: the largest entry in size, the largest difference from the mirror entry, and where that is."""

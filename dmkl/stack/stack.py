@@ -22,8 +22,10 @@ from dmkl.runtime import Local, Runtime
 from dmkl.runtime.base import itself
 from dmkl.stack import passes
 from dmkl.stack.checks import checked_array, checked_groups, refuse_indefinite, require_definite, require_symmetric
+from dmkl.stack.cuts import cut
 from dmkl.stack.cutting import Cutting
 from dmkl.stack.expanding import Expanding
+from dmkl.stack.loops import rows_of
 from dmkl.stack.shards import ArrayShard, HeldShard, choose
 from dmkl.store import Mended
 from dmkl.tiling import Grid
@@ -68,6 +70,7 @@ class KernelStack(Cutting, Expanding):
         identity: str = "",
         source: Path | None = None,
         mended: Mended | None = None,
+        symmetric: bool = False,
     ) -> None:
         self._shards = list(shards)
         # on a cluster: the shards that one task may take all of; these very ones where each worker can hold them
@@ -87,6 +90,7 @@ class KernelStack(Cutting, Expanding):
         self.passes = 0
         self.observer: Observer = ignore  # told of every shard that a pass has been over
         self._mended = mended
+        self._symmetric = symmetric  # seen to be: nobody needs to look again
         self._definite = False  # until somebody asked
         self._row_norms: Float64 | None = None
 
@@ -102,7 +106,7 @@ class KernelStack(Cutting, Expanding):
         largest_tile: int = LARGEST_TILE,
     ) -> KernelStack:
         """A stack over an array (s, n, n), kept as it is: no normalisation, no change of float64 to float32."""
-        array = checked_array(K)
+        array, symmetric = checked_array(K)
         s, n = array.shape[:2]
         grid = Grid.cut(n, largest_tile, full=True)  # an array has every tile
         names = names or [f"K{a}" for a in range(s)]
@@ -115,6 +119,7 @@ class KernelStack(Cutting, Expanding):
             dtype=array.dtype,
             runtime=Local(workers),
             memory=Budget(memory) if memory else Budget.default(),
+            symmetric=symmetric,
         )
 
     @classmethod
@@ -159,6 +164,7 @@ class KernelStack(Cutting, Expanding):
             indefinite=[name for name in names if name in self.indefinite],
             given=[] if self._definite else [name for name in names if name in self.given],
             backend=self.backend,
+            symmetric=self._symmetric,
         )
 
     def restrict(self, samples: ArrayLike) -> PartStack:
@@ -216,7 +222,7 @@ class KernelStack(Cutting, Expanding):
         if self._definite:
             return
         for shard in self._shards:
-            if isinstance(shard, ArrayShard):
+            if isinstance(shard, ArrayShard) and not self._symmetric:
                 require_symmetric(shard)
         if self.given:
             numbers = [self.names.index(name) for name in self.given]
@@ -225,7 +231,12 @@ class KernelStack(Cutting, Expanding):
         self._definite = True
 
     def _part(self, whole: NDArray[Any] | None, W: Samples, kernels: list[int]) -> NDArray[Any]:
-        return self.block([W], kernels=[kernels])[0] if whole is None else whole[np.ix_(np.array(kernels), W, W)]
+        if whole is None:
+            return self.block([W], kernels=[kernels])[0]
+        part = np.empty((len(kernels), len(W), len(W)))
+        for layer, a in zip(part, kernels, strict=True):
+            cut(rows_of(whole[a]), W, W, layer, 0, 0)
+        return part
 
     def _check_shapes(self, coef: Float64, weights: Float64) -> None:
         classes = coef.shape[1] if coef.ndim == 2 else 0
