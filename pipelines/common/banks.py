@@ -15,7 +15,7 @@ from dmkl.model import score_like
 
 Float32 = NDArray[np.float32]
 Members = NDArray[np.uint8]
-WORKERS, MEMORY = 2, 3 * 10**9
+WORKERS, MEMORY = 2, 8 * 10**9
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,8 @@ import threadpoolctl
 import dmkl
 from dmkl.norms import MixedNorm
 from dmkl.solvers import mkl
-from dmkl.solvers.interior import solve_interior
 from dmkl.solvers.mirror import solve_mirror
+from dmkl.solvers.screening import solve_screened
 from pipelines.common.experiment import Row
 from pipelines.common.fitting import timed
 from pipelines.common.simplemkl import solve_simple
@@ -27,11 +27,11 @@ def default(K: Float64, y: Float64, C: float, tol: float) -> tuple[Row, dmkl.Fit
     steps: list[int] = []
 
     def counted(*arguments: Any, **options: Any) -> Any:
-        found = solve_interior(*arguments, **options)
+        found = solve_screened(*arguments, **options)
         steps.append(found.steps)
         return found
 
-    with mock.patch.object(mkl, "solve_interior", counted):
+    with mock.patch.object(mkl, "solve_screened", counted):
         seconds, fit = timed(K, y, dmkl.L1MKL(C=C), tol)
     used = int(np.count_nonzero(fit.weights))
     row = {"method": DEFAULT, "calls": fit.svm_calls, "steps": sum(steps), "seconds": seconds, "gap": fit.gap}
