@@ -23,8 +23,9 @@ import importlib
 import sys
 import time
 import tomllib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +86,16 @@ class Context:
     def cell(self, key: str, compute: Callable[[], Any]) -> Any:
         """What `compute` gives (plain values); kept, so that an interrupted run goes on after it."""
         return self.journal.cell(key, compute)
+
+    def splits(self, counts: Mapping[str, int], compute: Callable[[str, int, Row], list[Row]]) -> list[Row]:
+        """All rows that `compute(data, split, settings)` gives for so many splits of each data set, a cell a split."""
+        rows: list[Row] = []
+        for name, count in counts.items():
+            for split in range(count):
+                key = f"{name}, split {split}"
+                rows += self.cell(key, partial(compute, name, split, self.settings))
+                self.progress(key)
+        return rows
 
     def progress(self, text: str) -> None:
         print(time.strftime("%H:%M:%S"), text, file=sys.stderr, flush=True)

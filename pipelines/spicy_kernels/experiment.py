@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,12 +20,7 @@ SECONDS_GOAL, RATIO_GOAL = 2.0, 2.5
 def run(context: Context) -> Outcome:
     settings = context.settings
     warm_up([dmkl.SpicyMKL(loss=loss) for loss in LOSSES], np.float32)
-    rows: list[Row] = []
-    for name in SOURCES:
-        for split in range(settings["splits"]):
-            key = f"{name}, split {split}"
-            rows += context.cell(key, partial(draw, name, split, settings))
-            context.progress(key)
+    rows = context.splits(dict.fromkeys(SOURCES, settings["splits"]), draw)
     averages = means(rows, (*SETTING, "kernels"), AVERAGED, spread="seconds")
     worst = Goal("the largest gap", max(row["gap"] for row in rows), "<=", settings["tol"])
     claims, goals = told(averages, context.paper)

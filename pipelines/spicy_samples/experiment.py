@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,12 +20,7 @@ FORMATS = {"seconds": ".3f", "±": ".3f", "average: seconds": ".3f", "accuracy %
 def run(context: Context) -> Outcome:
     settings = context.settings
     warm_up([form(loss=loss) for form in (dmkl.SpicyMKL, dmkl.UniformMKL) for loss in LOSSES], np.float32)
-    rows: list[Row] = []
-    for name in SOURCES:
-        for split in range(settings["splits"]):
-            key = f"{name}, split {split}"
-            rows += context.cell(key, partial(draw, name, split, settings))
-            context.progress(key)
+    rows = context.splits(dict.fromkeys(SOURCES, settings["splits"]), draw)
     averages = means(rows, (*SETTING, "samples"), AVERAGED, spread="seconds")
     slopes: list[Row] = [
         dict(zip(SETTING, key, strict=True)) | {"exponent": exponent(series, "samples", "seconds")}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -27,12 +26,7 @@ def run(context: Context) -> Outcome:
     settings = context.settings
     warm_up([form(loss=loss) for form in (dmkl.SpicyMKL, dmkl.UniformMKL) for loss in LOSSES], np.float32)
     solve_simple(np.ones((2, 10, 10)) + np.eye(10), np.tile([1.0, -1.0], 5), 1.0, 1e-2, 2)  # compile
-    rows: list[Row] = []
-    for name, splits in settings["splits"].items():
-        for split in range(splits):
-            key = f"{name}, split {split}"
-            rows += context.cell(key, partial(fits, name, split, settings))
-            context.progress(key)
+    rows = context.splits(settings["splits"], fits)
     strange = [row for row in rows if row["kernels"] != context.paper["kernels"][row["data"]]]
     assert not strange, f"not as many kernels as the paper has: {strange[0]}"
     averages, beside = means(rows, SETTING, AVERAGED, spread="seconds"), compared(rows)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,12 +22,7 @@ BESIDE = (MIRROR, SIMPLE)
 def run(context: Context) -> Outcome:
     settings = context.settings
     warm_up()
-    rows: list[Row] = []
-    for name, splits in settings["splits"].items():
-        for split in range(splits):
-            key = f"{name}, split {split}"
-            rows += context.cell(key, partial(course, name, split, settings))
-            context.progress(key)
+    rows = context.splits(settings["splits"], course)
     table, slopes = averaged(rows), growth(rows, settings["loose"])
     largest = max(settings["sizes"])
     beside = [some for (name,), some in grouped(rows, "data").items() if name in settings["beside"]]
