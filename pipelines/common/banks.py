@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -45,13 +46,7 @@ class Bank:
 
     def scores(self, fit: dmkl.Fit) -> NDArray[np.float64]:
         """(n_test, m)."""
-        found = np.tile(np.atleast_1d(fit.intercept).astype(np.float64), (len(self.truth), 1))
-        weights, coef = np.broadcast_to(np.atleast_2d(fit.weights), (self.Y.shape[1], len(self.test))), fit.coef_matrix
-        for a, kernel in enumerate(self.test):
-            users = np.flatnonzero(weights[:, a])
-            if len(users):
-                found[:, users] += kernel @ (coef[:, users] * weights[users, a])
-        return found
+        return scores_of(fit, self.test)
 
     def metrics(self, scores: NDArray[np.float64]) -> dict[str, float]:
         """Mean average precision over the labels that occur among the test samples, micro F1."""
@@ -67,3 +62,16 @@ def bank(K: Float32, train: int, Y: Members, groups: Any = None) -> Bank:
     """Of kernels (s, N, N) whose first `train` samples are trained on, the others tested on."""
     inside, across = (np.ascontiguousarray(K[:, rows, :train]) for rows in (slice(train), slice(train, None)))
     return Bank(inside, across, Y[:train], Y[train:], groups)
+
+
+def scores_of(fit: dmkl.Fit, kernels: Sequence[NDArray[np.float32]]) -> NDArray[np.float64]:
+    """Decision values (n_new, m) from kernels (n_new, n) between new and training samples; unused ones are not read."""
+    coef = fit.coef_matrix
+    classes = coef.shape[1]
+    weights = np.broadcast_to(np.atleast_2d(fit.weights), (classes, len(kernels)))
+    found = np.tile(np.broadcast_to(np.asarray(fit.intercept, np.float64), (classes,)), (len(kernels[0]), 1))
+    for a, kernel in enumerate(kernels):
+        users = np.flatnonzero(weights[:, a])
+        if len(users):
+            found[:, users] += kernel @ (coef[:, users] * weights[users, a])
+    return found

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 import dmkl
 from dmkl.solvers.problem import Formulation
+from pipelines.common.banks import scores_of
 
 VSKLS = {f"VSKL q={q:g}": partial(dmkl.VSKL, q) for q in (1.0, 2.0, 3.0, np.inf)}
 L1, SUM, SINGLE, SHARED = "L1MKL", "SVM on the sum", "best single kernel", "SharedMKL"
@@ -36,14 +37,7 @@ def fits(stack: dmkl.KernelStack, y: NDArray[Any], method: str, Cs: Sequence[flo
 
 def predict(fit: dmkl.Fit, K: Sequence[NDArray[np.float32]]) -> NDArray[np.int64]:
     """The class (its number) with the largest one-vs-rest score, for every row of kernels (new, trained on)."""
-    classes = fit.coef_matrix.shape[1]
-    weights = np.broadcast_to(np.atleast_2d(fit.weights), (classes, len(K)))
-    scores = np.tile(np.broadcast_to(np.asarray(fit.intercept, np.float64), (classes,)), (len(K[0]), 1))
-    for a, kernel in enumerate(K):
-        users = np.flatnonzero(weights[:, a])
-        if len(users):
-            scores[:, users] += kernel @ (fit.coef_matrix[:, users] * weights[users, a])
-    return scores.argmax(axis=1)
+    return scores_of(fit, K).argmax(axis=1)
 
 
 def class_accuracy(predicted: NDArray[np.int64], truth: NDArray[np.int64]) -> float:
