@@ -44,13 +44,13 @@ def test_zarrs_writer_and_ours_make_the_same_bytes(tmp_path: Path) -> None:
     values = np.random.default_rng(0).random((3, 8, 8)).astype(np.float32)
     group = zarr.create_group(tmp_path / "a.zarr")
     create_tiled(group, "gram", 3, 8, 8)[...] = values
-    write_tile_file(tmp_path / "tile", 8, 3, enumerate(values))
+    write_tile_file(tmp_path / "tile", 8, 3, ((a, [layer[:3], layer[3:]]) for a, layer in enumerate(values)))
     assert (tmp_path / "a.zarr/gram/c/0/0/0").read_bytes() == (tmp_path / "tile").read_bytes()
 
 
 def test_a_tile_file_needs_every_layer(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"layers \[1\] were not given"):
-        write_tile_file(tmp_path / "tile", 2, 2, [(0, np.ones((2, 2), np.float32))])
+        write_tile_file(tmp_path / "tile", 2, 2, [(0, [np.ones((2, 2), np.float32)])])
     assert not list(tmp_path.iterdir())
 
 

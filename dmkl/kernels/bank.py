@@ -22,6 +22,7 @@ from dmkl.errors import ConfigError, DataError
 from dmkl.kernels import loops
 from dmkl.kernels.bases import BASES, GIVEN
 from dmkl.kernels.functions import KERNELS, Kernel, Scales
+from dmkl.kernels.functions.base import STRIP
 
 Float64 = NDArray[np.float64]
 NORMALISERS = ("unit-diagonal", "centre", "unit-trace", "unit-mean")  # in the order they apply
@@ -160,7 +161,12 @@ class Bank:
                 raise ConfigError(f"kernel {kernel.name} has no {kernel.function.view_kind} view '{kernel.view}'")
 
     def values(self, pair: Pair, wanted: Sequence[int] | None = None) -> Iterator[tuple[int, NDArray[Any]]]:
-        """Each wanted kernel's uncentred, unscaled tile in turn; a base is computed once for all that share it."""
+        """Each wanted kernel's uncentred, unscaled tile in turn."""
+        for a, base in self._with_bases(pair, wanted):
+            yield a, self._values(a, base, self._diagonals(a, pair))
+
+    def _with_bases(self, pair: Pair, wanted: Sequence[int] | None = None) -> Iterator[tuple[int, Float64]]:
+        """Each wanted kernel's base; it is computed once for all that share it."""
         kernels = range(len(self)) if wanted is None else wanted
         shared: dict[tuple[str, str], list[int]] = {}
         for a in kernels:
@@ -168,7 +174,7 @@ class Bank:
         for (view, base), members in shared.items():
             tile = base_tile(pair, view, base)
             for a in members:
-                yield a, self._values(a, tile, pair)
+                yield a, tile
 
     def tiles(
         self, pair: Pair, rows: Where, columns: Where, row_means: Float64
@@ -178,6 +184,22 @@ class Bank:
             means = row_means[a]
             yield a, self.finished(a, values, means[rows], means[columns], means)
 
+    def strips(
+        self, pair: Pair, rows: Where, columns: Where, row_means: Float64
+    ) -> Iterator[tuple[int, Iterator[NDArray[np.float32]]]]:
+        """What `tiles` gives, each tile as strips of a few rows: one is written while it is in the cache."""
+        for a, base in self._with_bases(pair):
+            yield a, self._strips(a, base, pair, row_means[a], rows, columns)
+
+    def _strips(
+        self, a: int, base: Float64, pair: Pair, means: Float64, rows: Where, columns: Where
+    ) -> Iterator[NDArray[np.float32]]:
+        of_rows, of_columns, diagonals = means[rows], means[columns], self._diagonals(a, pair)
+        for first in range(0, len(base), STRIP):
+            part = slice(first, first + STRIP)
+            values = self._values(a, base[part], diagonals and (diagonals[0][part], diagonals[1]))
+            yield self.finished(a, values, of_rows[part], of_columns, means)
+
     def tile(
         self, a: int, base: Float64, pair: Pair, rows: Where, columns: Where, row_means: Float64
     ) -> NDArray[np.float32]:
@@ -185,7 +207,7 @@ class Bank:
 
         `row_means` is (n,), this kernel's. Whoever asks keeps the base's tile for the kernels that share it.
         """
-        values = self._values(a, base, pair)
+        values = self._values(a, base, self._diagonals(a, pair))
         return self.finished(a, values, row_means[rows], row_means[columns], row_means)
 
     def finished(
@@ -207,14 +229,18 @@ class Bank:
             raise DataError(f"kernel {kernel.name} overflows or is not a number", "rescale the features")
         return finished
 
-    def _values(self, a: int, base: Float64, pair: Pair) -> NDArray[Any]:
-        """The uncentred, unscaled values."""
+    def _diagonals(self, a: int, pair: Pair) -> tuple[Float64, Float64] | None:
+        """k(x, x) of the samples of rows and of columns, where kernel a is divided by them."""
         kernel = self.kernels[a]
-        values = kernel.function.evaluate(base)
         if "unit-diagonal" not in kernel.normalise or kernel.function.base == GIVEN:
-            return values
+            return None
         X, Z = pair.sides(kernel.view)
-        return values / np.sqrt(np.outer(self_values(kernel, X), self_values(kernel, Z)))
+        return self_values(kernel, X), self_values(kernel, Z)
+
+    def _values(self, a: int, base: Float64, diagonals: tuple[Float64, Float64] | None) -> NDArray[Any]:
+        """The uncentred, unscaled values."""
+        values = self.kernels[a].function.evaluate(base)
+        return values if diagonals is None else values / np.sqrt(np.outer(*diagonals))
 
 
 def self_values(kernel: BankKernel, X: Any) -> Float64:

@@ -62,18 +62,19 @@ def multiply(K: NDArray[Any], rows: NDArray[Any], beta: Float64, products: Float
             products[a, r] = total
 
 
-def quadratic_forms(K: NDArray[Any], beta: Float64) -> Float64:
-    """beta' K_a beta of every layer, never negative; K is symmetric. Rows of its support, from the diagonal on: this
-    is faster than picking columns."""
-    forms = np.empty(len(K))
-    _forms(K, np.flatnonzero(beta), beta, forms)
+def quadratic_forms(K: NDArray[Any], beta: Float64, layers: NDArray[np.bool_] | None = None) -> Float64:
+    """beta' K_a beta of every layer, or of these and zero for others, never negative; K is symmetric. Rows of its
+    support, from the diagonal on: this is faster than picking columns."""
+    forms = np.zeros(len(K))
+    wanted = np.arange(len(K)) if layers is None else np.flatnonzero(layers)
+    _forms(K, wanted, np.flatnonzero(beta), beta, forms)
     return np.maximum(forms, 0.0)
 
 
 @jit(fastmath={"reassoc", "contract"})
-def _forms(K: NDArray[Any], rows: NDArray[Any], beta: Float64, forms: Float64) -> None:
+def _forms(K: NDArray[Any], layers: NDArray[Any], rows: NDArray[Any], beta: Float64, forms: Float64) -> None:
     """What is right of the diagonal counts twice; rows begin at a multiple of SQUARE, where vector registers do."""
-    for a in range(K.shape[0]):
+    for a in layers:
         form = 0.0
         for i in rows:
             first = i - i % SQUARE

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import os
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, cast
 
@@ -54,8 +54,12 @@ def create_tiled(group: zarr.Group, name: str, depth: int, n: int, side: int) ->
     )
 
 
-def write_tile_file(path: Path, side: int, depth: int, layers: Iterable[tuple[int, NDArray[np.float32]]]) -> None:
+def write_tile_file(
+    path: Path, side: int, depth: int, layers: Iterable[tuple[int, Iterable[NDArray[np.float32]]]]
+) -> None:
     """Write one tile's file of a `create_tiled` array, layer after layer, in the form Zarr's sharding codec reads.
+
+    A layer is given as strips of some rows, from the first to the last.
 
     The form: every layer as little-endian values and their crc32c, then the (offset, length) of each layer and the
     crc32c of that index. Zarr's own writer wants all layers in memory and takes 4 to 5 ms for 3.4 MB where this takes
@@ -66,13 +70,13 @@ def write_tile_file(path: Path, side: int, depth: int, layers: Iterable[tuple[in
     temporary = path.with_name(f"{path.name}.{uuid.uuid4().hex}.partial")
     try:
         with temporary.open("wb", buffering=0) as file:
-            for layer, values in layers:
+            for layer, strips in layers:
                 start = file.tell()
-                _write_checked(file, _full_size(values, side))
+                _write_checked(file, _full_size(strips, side))
                 index[layer] = start, file.tell() - start
             if not index[:, 1].all():
                 raise ValueError(f"{path}: layers {np.flatnonzero(index[:, 1] == 0).tolist()} were not given")
-            _write_checked(file, index)
+            _write_checked(file, [index])
         temporary.replace(path)
     except BaseException:
         temporary.unlink(missing_ok=True)
@@ -85,36 +89,15 @@ def read_layer(path: Path, side: int, depth: int, layer: int) -> NDArray[np.floa
     values = np.empty((side, side), dtype="<f4")
     with path.open("rb", buffering=0) as file:
         index = np.empty((depth, 2), dtype="<u8")
-        _read_checked(file, index, os.fstat(file.fileno()).st_size - index.nbytes - CHECKSUM)
+        read_checked(file, index, os.fstat(file.fileno()).st_size - index.nbytes - CHECKSUM)
         start, length = (int(number) for number in index[layer])
         if length != values.nbytes + CHECKSUM:
             raise ValueError(f"layer {layer} has {length:,} bytes, not {values.nbytes + CHECKSUM:,}")
-        _read_checked(file, values, start)
+        read_checked(file, values, start)
     return values
 
 
-def _full_size(values: NDArray[np.float32], side: int) -> NDArray[np.float32]:
-    """A chunk at the edge has its full size on disk."""
-    if values.shape == (side, side):
-        return np.ascontiguousarray(values, dtype="<f4")
-    padded = np.zeros((side, side), dtype="<f4")
-    padded[: values.shape[0], : values.shape[1]] = values
-    return padded
-
-
-def _write_checked(file: io.FileIO, values: NDArray[Any]) -> None:
-    """Bytes and their checksum, piece by piece while they are in the cache; an unbuffered write may stop short when
-    the disk fills up."""
-    rest, found = values.reshape(-1).view(np.uint8), 0
-    for first in range(0, len(rest), PIECE):
-        piece = rest[first : first + PIECE]
-        found = google_crc32c.extend(found, cast(bytes, piece))
-        while len(piece):
-            piece = piece[file.write(cast(bytes, piece)) :]
-    file.write(found.to_bytes(CHECKSUM, "little"))
-
-
-def _read_checked(file: io.FileIO, values: NDArray[Any], start: int) -> None:
+def read_checked(file: io.FileIO, values: NDArray[Any], start: int) -> None:
     """Fill an array from bytes at `start` and compare their checksum, piece by piece while they are in the cache."""
     rest, found = values.reshape(-1).view(np.uint8), 0
     file.seek(start)
@@ -125,3 +108,29 @@ def _read_checked(file: io.FileIO, values: NDArray[Any], start: int) -> None:
         found = google_crc32c.extend(found, cast(bytes, piece))
     if file.read(CHECKSUM) != found.to_bytes(CHECKSUM, "little"):
         raise ValueError(f"a checksum of {file.name} does not fit")
+
+
+def _full_size(strips: Iterable[NDArray[np.float32]], side: int) -> Iterator[NDArray[np.float32]]:
+    """A chunk at the edge has its full size on disk."""
+    missing = side
+    for strip in strips:
+        missing -= len(strip)
+        if strip.shape[1] < side:
+            strip = np.pad(strip, ((0, 0), (0, side - strip.shape[1])))
+        yield np.ascontiguousarray(strip, dtype="<f4")
+    if missing:
+        yield np.zeros((missing, side), dtype="<f4")
+
+
+def _write_checked(file: io.FileIO, strips: Iterable[NDArray[Any]]) -> None:
+    """Bytes and their checksum, piece by piece while they are in the cache; an unbuffered write may stop short when
+    the disk fills up."""
+    found = 0
+    for values in strips:
+        rest = values.reshape(-1).view(np.uint8)
+        for first in range(0, len(rest), PIECE):
+            piece = rest[first : first + PIECE]
+            found = google_crc32c.extend(found, cast(bytes, piece))
+            while len(piece):
+                piece = piece[file.write(cast(bytes, piece)) :]
+    file.write(found.to_bytes(CHECKSUM, "little"))

@@ -90,7 +90,7 @@ def fill_tile(path: str, identity: str, i: int, j: int) -> None:
     """Compute and write tile (i, j) of all kernels, one kernel after the other."""
     store = opened(path, identity)
     rows, columns = store.grid.span(i), store.grid.span(j)
-    store.write_tile(i, j, store.bank.tiles(StoredPair(store, i, j), rows, columns, store.row_means()))
+    store.write_tile(i, j, store.bank.strips(StoredPair(store, i, j), rows, columns, store.row_means()))
 
 
 def _fit_centres(store: KernelStore, runtime: Runtime, observer: Observer) -> None:

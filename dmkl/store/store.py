@@ -241,8 +241,8 @@ class KernelStore:
             what,
         )
 
-    def write_tile(self, i: int, j: int, kernels: Iterable[tuple[int, NDArray[np.float32]]]) -> None:
-        """Write a tile from the values of every kernel, in any order."""
+    def write_tile(self, i: int, j: int, kernels: Iterable[tuple[int, Iterable[NDArray[np.float32]]]]) -> None:
+        """Write a tile from strips of the values of every kernel, kernels in any order."""
         path = self.tile_path(i, j)
         with writing(path):
             write_tile_file(path, self.grid.tile, self.s, kernels)

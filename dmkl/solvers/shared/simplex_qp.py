@@ -18,6 +18,7 @@ Float64 = NDArray[np.float64]
 MAX_STEPS = 60
 TOL = 1e-10  # of complementarity, against the size of the heights
 ENOUGH = 1e-9  # what may be left of the stationarity equations
+STALLED = 0.5  # or when a step leaves more than this of it
 TO_BOUNDARY = 0.99
 RIDGE = 1e-12  # keeps the equations solvable where two cuts, or two kernels, are the same
 
@@ -30,10 +31,12 @@ def simplex_qp(heights: Float64, slopes: Float64, Q: Float64, centre: Float64) -
     p = np.full(s, 1.0 / s)
     t = float((heights + slopes @ p).max()) + 1.0
     point = _Point(p, t, t - heights - slopes @ p, np.full(rows, 1.0 / rows), np.full(s, 0.1), 0.0)
+    unsolved = np.inf
     for _ in range(MAX_STEPS):
         equations = _Equations(slopes, Q, point, heights, centre)
         mean = point.complementarity / (rows + s)
-        if mean < TOL and equations.unsolved < ENOUGH:
+        before, unsolved = unsolved, equations.unsolved
+        if mean < TOL and (unsolved < ENOUGH or unsolved > STALLED * before):  # a large Q leaves more by rounding
             break
         ahead = equations.direction(point.lam * point.slack, point.low * point.p)
         target = (point.moved(ahead, point.room(ahead)).complementarity / (rows + s) / mean) ** 3 * mean
