@@ -5,7 +5,7 @@ All sums are in float64, over tiles and kernels in ascending order: the same bit
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,18 +35,25 @@ def apply_shard(shard: Shard, coef: Float64, weights: Float64, asked: Mask | Non
     work = _Work(np.ascontiguousarray(coef[grid.span(i).start :].T), None if asked is None else np.zeros(asked.shape))
     m = coef.shape[1]
     everyone = np.arange(m)
+    shared = asked is None and weights.ndim == 1 and m > 1
+    kernels = [] if shared else list(_users(weights, asked, m))
     for j in range(i, grid.blocks):
         at = grid.span(j).start - grid.span(i).start
-        if asked is None and weights.ndim == 1 and m > 1:
+        if shared:
             work.add_tile(combine_tile(shard, j, weights), at, everyone, np.ones(m), everyone[:0], 0)
-            continue
-        for a in range(shard.s):
-            factor = np.broadcast_to(weights[..., a], m)
-            forms = everyone[:0] if asked is None else np.flatnonzero(asked[:, a])
-            users = np.union1d(np.flatnonzero(factor), forms)
-            if len(users):
-                work.add_tile(shard.tile(a, j), at, users, factor, forms, a)
+        for a, users, factor, forms in kernels:
+            work.add_tile(shard.tile(a, j), at, users, factor, forms, a)
     return ShardScores(np.ascontiguousarray(work.scores.T), work.forms)
+
+
+def _users(weights: Float64, asked: Mask | None, m: int) -> Iterator[tuple[int, Samples, Float64, Samples]]:
+    """Each kernel that a class has a weight for or wants a form of: the classes, all weights, who wants forms."""
+    for a in range(weights.shape[-1]):
+        factor = np.broadcast_to(weights[..., a], m)
+        forms = np.empty(0, np.int64) if asked is None else np.flatnonzero(asked[:, a])
+        users = np.union1d(np.flatnonzero(factor), forms)
+        if len(users):
+            yield a, users, factor, forms
 
 
 class _Work:
@@ -76,18 +83,25 @@ class _Work:
 
     def _many(self, tile: Tile, at: int, users: Samples, factor: Float64) -> Float64:
         """The same by two matrix products in float64."""
-        if self._exact.shape != tile.shape:
-            self._exact = np.empty(tile.shape)
-        np.copyto(self._exact, tile)  # into memory that is there: 8 MB anew for every tile take as long again
+        exact = self._in_float64(tile)
         height, width = tile.shape
         if at:
             scored = np.flatnonzero(factor)
             own = self.coefs[_all_or(users[scored], len(self.coefs)), :height]
-            turned = own @ self._exact
+            turned = own @ exact
             turned *= factor[scored, None]
             self.scores[_all_or(users[scored], len(self.scores)), at : at + width] += turned
         there = self.coefs[_all_or(users, len(self.coefs)), at : at + width]
-        return np.asarray(there @ self._exact.T)
+        return np.asarray(there @ exact.T)
+
+    def _in_float64(self, tile: Tile) -> Float64:
+        """The tile as it is, or in memory that is there: 8 MB anew for every tile take as long again."""
+        if tile.dtype == np.float64:
+            return tile
+        if self._exact.shape != tile.shape:
+            self._exact = np.empty(tile.shape)
+        np.copyto(self._exact, tile)
+        return self._exact
 
 
 def _all_or(some: Samples, count: int) -> Samples | slice:

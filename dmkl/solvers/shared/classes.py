@@ -87,10 +87,11 @@ def _curvature(combined: Float64, free: NDArray[np.int64], G: Float64, intercept
 
 def _factored(matrix: Float64) -> Any:
     """Cholesky with the smallest of the ridges that makes it definite; None for kernels that are zero there."""
-    diagonal = np.eye(len(matrix)) * matrix.diagonal().mean()
+    ends, diagonal = np.arange(len(matrix)), matrix.diagonal().copy()
     for ridge in RIDGES:
+        matrix[ends, ends] = diagonal + ridge * diagonal.mean()
         with contextlib.suppress(np.linalg.LinAlgError):
-            return scipy.linalg.cho_factor(matrix + ridge * diagonal, check_finite=False)
+            return scipy.linalg.cho_factor(matrix, check_finite=False)
     return None
 
 
