@@ -30,6 +30,7 @@ from dmkl.solvers.obscure.exact import solve_exact
 from dmkl.solvers.obscure.hull import best_mixture
 from dmkl.solvers.obscure.loss import RowLoss, scaled_dual
 from dmkl.solvers.obscure.norm import PNorm
+from dmkl.solvers.obscure.rows import onto_simplex
 from dmkl.stack import KernelStack, open_stack, rowsource
 from dmkl.stack.rowsource import ComputedRows, RowSource, row_source
 from dmkl.store import KernelStore
@@ -161,6 +162,36 @@ def separable() -> tuple[np.ndarray, np.ndarray]:
     y = np.arange(90) % 3
     X = rng.normal(size=(90, 6)) + 6 * np.eye(6)[y]
     return np.stack([X[:, a : a + 3] @ X[:, a : a + 3].T for a in range(4)]), y
+
+
+@pytest.mark.parametrize(
+    ("entries", "count", "last", "total"),
+    [
+        (959.6279835598164, 8, 834.6279835598164, 1000.0),  # the last ones are zero up to rounding, and came and went
+        (-924.4140627032162, 8, -1049.4140627032161, 1000.0),
+        (-0.45206243061621604, 9, -0.5631735417273271, 1.0),
+    ],
+)
+def test_the_nearest_point_of_a_simplex_is_found_where_rounding_decides(
+    entries: float, count: int, last: float, total: float
+) -> None:
+    v = np.array([entries] * count + [last] * (10 - count))
+    out = np.empty(10)
+    onto_simplex(v, total, out)
+    np.testing.assert_allclose(out, [total / count] * count + [0.0] * (10 - count), atol=1e-12 * total)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.integers(0, 2**32 - 1), st.integers(2, 12), st.floats(-3, 3))
+def test_the_nearest_point_of_a_simplex_is_in_it_and_nearest(seed: int, m: int, exponent: float) -> None:
+    rng = np.random.default_rng(seed)
+    v, total, out = rng.normal(size=m).round(1), 10.0**exponent, np.empty(m)  # rounded: with ties
+    onto_simplex(v, total, out)
+    assert (out >= 0).all()
+    assert out.sum() == pytest.approx(total, abs=1e-12 * (1 + total))
+    inside, shift = out > 0, v - out
+    np.testing.assert_allclose(shift[inside], shift[inside][0], atol=1e-12 * (1 + total))
+    assert (v[~inside] <= shift[inside][0] + 1e-12 * (1 + total)).all()
 
 
 @pytest.mark.parametrize("p", [1.05, 1.3, 2.0])

@@ -22,16 +22,17 @@ IDLE = 1e-15  # a change of this share of C is rounding
 
 @jit()
 def onto_simplex(v: Float64, total: float, out: Float64) -> None:
-    """out = the point nearest to v with entries >= 0 and of this sum (Michelot: drop what is negative, again)."""
+    """out = the point nearest to v with entries >= 0 and of this sum (Michelot: drop what is negative, again). Members
+    only get fewer: one that is zero up to rounding could come back and leave for ever."""
     m = v.shape[0]
-    shift, members = -np.inf, -1
+    shift, members = -np.inf, m + 1
     while True:
         count, mass = 0, 0.0
         for r in range(m):
             if v[r] > shift:
                 count += 1
                 mass += v[r]
-        if count == members or count == 0:
+        if count >= members or count == 0:
             break
         members = count
         shift = (mass - total) / count
