@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -74,6 +75,24 @@ def test_when_every_look_finds_more_all_take_part(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(screening, "LOOKS", 0)
     found, whole = screening.solve_screened(K, y, 1.0, norm, 1e-5, "smo"), solve_interior(K, y, 1.0, norm, 1e-5)
     np.testing.assert_array_equal(found.weights, whole.weights)
+
+
+@pytest.mark.parametrize(("groups", "rho"), CASES)
+def test_a_point_that_leads_nowhere_is_not_gone_on_from(
+    groups: str, rho: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Among other kernels the point may be too near to its bounds: no step gets away (UCI wpbc, C = 1000)."""
+    (K, y), norm, joined = problem(), MixedNorm(GROUPS[groups], rho), screening._joined
+
+    def cornered(*arguments: Any) -> Any:
+        point = joined(*arguments)
+        return replace(point, beta=np.where(point.beta > 0, 1e-13, -1e-13) * np.arange(1, SAMPLES + 1))
+
+    monkeypatch.setattr(screening, "_joined", cornered)
+    found, whole = screening.solve_screened(K, y, 1.0, norm, 1e-5, "smo"), solve_interior(K, y, 1.0, norm, 1e-7)
+    assert found.solved
+    assert certified(K, y, 1.0, norm, found) < 1e-3
+    assert found.dual == pytest.approx(whole.dual, rel=1e-4)
 
 
 def test_nothing_is_left_out_where_nothing_is_sparse() -> None:

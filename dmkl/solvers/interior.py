@@ -44,6 +44,7 @@ class Interior:
     proof: Float64  # the beta that proves `dual`
     proof_forms: Float64
     steps: int
+    solved: bool = False  # else rounding, or a point it could not get away from, ended it
     svm_calls: int = 0
     oracle_calls: int = 0
 
@@ -92,10 +93,11 @@ def follow(machine: Machine, point: Point, tol: float) -> tuple[Interior, Point]
         if dual > best.dual:
             best = replace(best, dual=dual, proof=point.beta, proof_forms=machine.forms)
         if best.primal - best.dual <= tol * abs(best.primal):
+            best = replace(best, solved=True)
             break
         solved = np.isfinite(best.dual) and machine.residual(point) <= OPTIMAL * tol * abs(best.dual)
         if idle == 2 or solved:
-            best = replace(best, weights=machine.weights, beta=point.beta, primal=primal)
+            best = replace(best, weights=machine.weights, beta=point.beta, primal=primal, solved=solved)
             break
         try:
             with np.errstate(divide="raise", invalid="raise"):

@@ -45,8 +45,11 @@ def solve_screened(
         here = Machine(K, y, C, norm, kernels)
         found = follow(here, _joined(machine, point, here, forms), tol)[0]
         steps += found.steps
-        if not np.isfinite(found.dual):
-            break  # nothing to judge by
+        if not found.solved:  # too near to bounds that these kernels want it away from
+            found = follow(here, here.start(), tol)[0]
+            steps += found.steps
+        if not found.solved:
+            break
         seen = quadratic_forms(K, found.proof)
         dual = float(y @ found.proof) - norm.conjugate(seen)
         joining = np.setdiff1d(_near(norm, seen, BACK, 0), kernels)
