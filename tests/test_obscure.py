@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -601,3 +602,20 @@ def test_the_baseline_and_neighbours_know_the_constant() -> None:
     assert dmkl.Obscure(C=4.0).baseline(weights) == dmkl.UniformMKL(C=3.0)
     assert dmkl.Obscure(C=4.0).stretch(dmkl.Obscure(C=2.0)) == pytest.approx(2.0)
     assert dmkl.Obscure(lam=0.1).stretch(dmkl.Obscure(lam=0.2)) == pytest.approx(2.0)
+
+
+@pytest.mark.parametrize("loss", ["multiclass", "hinge"])
+def test_a_start_that_errs_nowhere_is_a_start(loss: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody misses a sample there, which left the first working set empty."""
+    monkeypatch.setattr(working_sets, "SMALL", 10)
+    monkeypatch.setattr(obscure_stages, "WHOLE_UP_TO", 10)
+    rng = np.random.default_rng(0)
+    y = np.arange(90) % 3
+    X = 20.0 * np.eye(3)[y] + rng.normal(size=(90, 3))
+    stack = KernelStack.from_array(np.exp(-((X[:, None] - X[None]) ** 2) / 50.0).transpose(2, 0, 1))
+    near = dmkl.solve(stack, y, dmkl.Obscure(p=1.1, C=1e3, loss=loss), tol=1e-3)
+    near = replace(near, state=replace(near.state, coef=3.0 * near.state.coef))  # margins of 3 for all
+    warm = dmkl.solve(stack, y, dmkl.Obscure(p=1.1, C=1e4, loss=loss), tol=1e-3, start=near)
+    cold = dmkl.solve(stack, y, dmkl.Obscure(p=1.1, C=1e4, loss=loss), tol=1e-3)
+    assert warm.worst_gap <= 1e-3
+    assert np.sum(warm.objective) == pytest.approx(np.sum(cold.objective), rel=2e-3)

@@ -161,7 +161,10 @@ class Stages:
         else:
             chosen = np.zeros(problem.n, dtype=bool)
             most = max(FEWEST, int(LARGEST_SHARE * problem.n)) if point.any() else FEWEST
-            chosen[self._missed(judged.margins, chosen, most, problem.seed)] = True
+            first = self._missed(judged.margins, chosen, most, problem.seed)
+            if not len(first):  # a start that errs nowhere: the nearest to the margin all the same
+                first = np.argsort(judged.margins.min(axis=1), kind="stable")[:most]
+            chosen[first] = True
             working = np.repeat(chosen[:, None], state.working.shape[1], axis=1)
             point = point * chosen[:, None]
         return replace(state, working=working, own={**point_arrays(point), "seen": seen})

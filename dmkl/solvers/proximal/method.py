@@ -40,7 +40,11 @@ STIFFER = 0.1  # but where Newton's method did not get there at all, less
 WARM = 0.05  # of the penalty parameters that the run before ended with: what was added needs room to move
 CG_TOL = 0.1  # of the gradient, when the system is solved by conjugate gradients
 ROUNDING = 1e-14
-STALLED = 6  # outer steps without a better gap before giving up
+PROGRESS = 0.99  # of the gap before: an outer step that leaves more gained nothing
+STALLED = 6  # outer steps that gained nothing before beginning again, or giving up
+POOR = 1e-3  # a gap that rounding does not explain
+GENTLE = 0.01  # of the penalty parameter at which the kernels could take all of the loss in one step
+GENTLER = 0.01  # of the penalty parameters, when beginning again
 
 
 @dataclass(frozen=True)
@@ -93,16 +97,19 @@ class _Method:
 
     def run(self, start: Start | None) -> Found:
         rho, products, centre, steps, best = self._begin(start)
-        trace, idle = [], 0
+        trace, idle, again = [], 0, False
         for _ in range(OUTER_STEPS):
-            if best.gap <= self.tol or idle >= STALLED:
+            if best.gap <= self.tol or (idle >= STALLED and (again or best.gap < POOR)):
                 break
+            if idle >= STALLED:  # penalties that grow while nothing is gained end in rounding
+                rho, products, centre, steps, _ = self._begin(None)
+                steps, idle, again = steps.times(GENTLER), 0, True
             rho, products, newton_steps = self._inner(rho, products, centre, steps)
             centre, norms = self._moved(rho, products, centre, steps)
             seen = self._judged(rho, products, norms)
             before = best.gap
             best = better(best, seen)
-            idle = 0 if best.gap < before else idle + 1
+            idle = 0 if best.gap < PROGRESS * before else idle + 1
             trace.append((best.gap, np.count_nonzero(norms), newton_steps))
             steps = steps.grown(newton_steps)
         counted = sum(int(row[2]) for row in trace)
@@ -128,7 +135,7 @@ class _Method:
             scale = min(1.0, penalty.C / max(float(np.sqrt(forms.max())), 1e-300))
             rho, products = scale * rho, scale * products
         units = _rms(y - y.mean()) / max(_rms(rho), 1e-300)
-        step = nothing / max(penalty.C**2, 1e-300) if cold else float(weights.sum())
+        step = GENTLE * nothing / max(penalty.C**2, 1e-300) if cold else float(weights.sum())
         step = min(step, 1.0 / penalty.ridge) if penalty.ridge > 0 else step
         steps = _Steps(max(step, 1e-300), units / len(y), units)
         if start is not None and start.step > 0:
