@@ -217,6 +217,8 @@ class SharedMax:
             settle(unsure[:size])
             unsure, size = unsure[size:], 2 * size
             harder = ~course.hard & (lower * (1 - tol) > course.lower)
+        if not (rising or self._plain or harder.any()):  # a little harder, but nothing else is left to raise the bound
+            harder = ~course.hard & (primal * (1 - tol) > course.lower)
         if harder.any():
             classes.judge(np.flatnonzero(harder).tolist(), weights, "anew")
             course.hard |= harder
