@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -289,3 +290,20 @@ def test_a_tolerance_beyond_rounding_is_no_error() -> None:
     K = np.array([centre @ np.exp(-squares / (2 * width**2)) @ centre for width in (0.5, 2.0)], dtype=np.float32)
     fit = dmkl.solve(KernelStack.from_array(K), y, dmkl.VSKL(q=2, C=1.0), tol=1e-12)
     assert fit.gap < 1e-6
+
+
+@pytest.mark.parametrize("C", [1.0, 1e3, 1e5])
+@pytest.mark.parametrize(
+    "formulation", [dmkl.L1MKL, partial(dmkl.VSKL, np.inf), partial(dmkl.LpMKL, 1.05), partial(dmkl.LpMKL, np.inf)]
+)
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_noise_and_a_large_C_are_certified(formulation: Any, C: float, seed: int) -> None:
+    """Half of the labels are noise and kernels have low rank: most samples end at C, far from where methods start."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(60, 3))
+    X[30:] = X[:30]  # the same samples again, some with the other label
+    y = np.where(rng.random(60) < 0.5, 1.0, np.sign(X[:, 0]))
+    squared = (X.T[:, :, None] - X.T[:, None, :]) ** 2
+    K = np.concatenate([np.exp(-squared / 2), np.exp(-squared / 200), X.T[:, :, None] * X.T[:, None, :]])
+    fit = dmkl.solve(dmkl.KernelStack.from_array(K, groups=np.arange(9) % 3), y, formulation(C=C), tol=1e-4)
+    assert fit.worst_gap <= 1e-4

@@ -76,7 +76,12 @@ class Point:
 def solve_interior(K: NDArray[Any], y: Float64, C: Float64 | float, norm: MixedNorm, tol: float) -> Interior:
     """Solve on a block K (s, n, n) to a relative gap of `tol`, or as far as rounding lets it."""
     machine = Machine(K, y, C, norm, np.arange(len(K)))
-    return follow(machine, machine.start(), tol)[0]
+    found = follow(machine, machine.start(), tol)[0]
+    if found.solved:
+        return found
+    again = follow(machine, machine.central(), tol)[0]
+    again = replace(again, steps=found.steps + again.steps)
+    return again if again.solved or again.primal - again.dual < found.primal - found.dual else found
 
 
 def follow(machine: Machine, point: Point, tol: float) -> tuple[Interior, Point]:
@@ -142,6 +147,27 @@ class Machine:
         room = alpha / (self.C - alpha)
         lower, upper = np.where(positive, 1.0, room), np.where(positive, room, 1.0)
         return Point(beta, radii, slack, mu, lower, upper, 0.0)
+
+    def central(self) -> Point:
+        """Half way through the box, each product of slack and multiplier as large as what is wrong with the point.
+
+        This takes more steps than from `start`, and leads away from bounds where that one's run into them: where C is
+        large and many samples end there."""
+        positive = self.y > 0
+        sides = np.where(positive, self.C[positive].sum(), self.C[~positive].sum())
+        alpha = 0.5 * self.C * (sides.min() / sides)
+        beta = alpha * self.y
+        sweep(self.K, self.kernels, beta, self.weights, self.combined, self.products)
+        forms = self.products @ beta
+        radii = np.full(self.norm.count, 1.5 * np.sqrt(max(forms.max(), 1e-300)))
+        mu = (self.norm.slope(radii) / np.bincount(self.g))[self.g]
+        slack = np.maximum(0.5 * (radii[self.g] - forms / radii[self.g]), 1e-8 * radii[self.g])
+        wrong = float(np.abs((mu / radii[self.g]) @ self.products - self.y).max())
+        size = max(wrong * float(alpha.max()), float((mu * slack).max()))
+        lower, upper = size / alpha, size / (self.C - alpha)
+        return Point(
+            beta, radii, size / mu, mu, np.where(positive, lower, upper), np.where(positive, upper, lower), 0.0
+        )
 
     def read(self, point: Point) -> None:
         """Everything of the block that depends on the point, in one sweep."""

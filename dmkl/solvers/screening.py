@@ -46,7 +46,7 @@ def solve_screened(
         found = follow(here, _joined(machine, point, here, forms), tol)[0]
         steps += found.steps
         if not found.solved:  # too near to bounds that these kernels want it away from
-            found = follow(here, here.start(), tol)[0]
+            found = follow(here, here.central(), tol)[0]
             steps += found.steps
         if not found.solved:
             break
