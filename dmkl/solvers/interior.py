@@ -81,7 +81,9 @@ def solve_interior(K: NDArray[Any], y: Float64, C: Float64 | float, norm: MixedN
         return found
     again = follow(machine, machine.central(), tol)[0]
     again = replace(again, steps=found.steps + again.steps)
-    return again if again.solved or again.primal - again.dual < found.primal - found.dual else found
+    return (
+        again if again.primal - again.dual < found.primal - found.dual else found
+    )  # the bounds are true, come what may
 
 
 def follow(machine: Machine, point: Point, tol: float) -> tuple[Interior, Point]:
