@@ -180,9 +180,8 @@ class Bank:
         self, pair: Pair, rows: Where, columns: Where, row_means: Float64
     ) -> Iterator[tuple[int, NDArray[np.float32]]]:
         """Each kernel's finished training tile; `row_means` is (s, n), zero where nothing is centred."""
-        for a, values in self.values(pair):
-            means = row_means[a]
-            yield a, self.finished(a, values, means[rows], means[columns], means)
+        for a, base in self._with_bases(pair):
+            yield a, self.tile(a, base, pair, rows, columns, row_means[a])
 
     def strips(
         self, pair: Pair, rows: Where, columns: Where, row_means: Float64

@@ -151,9 +151,7 @@ def _mirror_paper(K: Any, y: Float64, C: Float64, norm: MixedNorm, tol: float, o
 
 METHODS: Registry[Method] = Registry("method")
 # its weights count, not its own bounds; where the norm has kinks (q = inf) nearly right weights may not be enough
-METHODS.register(
-    "interior", Method(_interior, share=0.3, attempts=3)
-)  # its weights, not its own bounds, are what is used
+METHODS.register("interior", Method(_interior, share=0.3, attempts=3))
 METHODS.register("mirror", Method(_mirror, share=0.4))
 METHODS.register("mirror-paper", Method(_mirror_paper, share=0.4))
 

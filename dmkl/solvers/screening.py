@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 
 from dmkl.norms import MixedNorm
 from dmkl.oracles import ORACLES
-from dmkl.solvers.interior import Interior, Machine, Point, follow, solve_interior
+from dmkl.solvers.interior import Interior, follow, solve_interior
+from dmkl.solvers.interior_point import Machine, Point
 from dmkl.solvers.sweep import combine, quadratic_forms
 
 Float64 = NDArray[np.float64]

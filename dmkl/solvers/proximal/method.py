@@ -129,9 +129,8 @@ class _Method:
         centre = _Centre(weights[:, None] * products, weights**2 * forms, b, loss.slack_values(y, f))
         best = Found(np.zeros(len(products)), rho, b, nothing, 0.0, -np.inf, rho, forms, np.empty((0, 3)), 0)
         best = better(best, self._judged(rho, products, weights * np.sqrt(forms)))
-        if (
-            penalty.C > 0
-        ):  # near enough to feasible that the first Newton steps are no leaps, also for kernels just added
+        # near enough to feasible that the first Newton steps are no leaps, also for kernels just added
+        if penalty.C > 0:
             scale = min(1.0, penalty.C / max(float(np.sqrt(forms.max())), 1e-300))
             rho, products = scale * rho, scale * products
         units = _rms(y - y.mean()) / max(_rms(rho), 1e-300)
