@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from zarr.codecs import Crc32cCodec
 
 CHECKSUM = 4  # bytes behind every layer and the index
-PIECE = 1 << 18  # bytes read or written, and summed up, at once: what stays in a core's own cache
+PIECE = 1 << 20  # bytes read or written, and summed up, at once: still in a cache, and in few calls, since threads wait
+# for each other at every one
 
 
 def create_array(

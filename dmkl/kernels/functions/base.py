@@ -14,7 +14,7 @@ from dmkl.kernels import loops
 
 Float32 = NDArray[np.float32]
 Float64 = NDArray[np.float64]
-STRIP = 32  # rows of a tile: 128 kB of float32
+STRIP = 256  # rows of a tile: 1 MB of float32, in few calls: threads wait for each other at every one
 
 
 @dataclass(frozen=True)
