@@ -137,6 +137,24 @@ def test_a_second_run_that_does_not_repeat_says_where(
     assert record.read("thirds") == before
 
 
+def test_a_second_run_elsewhere_says_what_was_another(
+    thirds: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command.main(["thirds"])
+    kept = record.read("thirds")
+    assert kept is not None
+    machine = kept["machine"] | {"processor": "Abacus", "versions": kept["machine"]["versions"] | {"numpy": "0.1"}}
+    record.write(kept | {"machine": machine}, "thirds")
+    assert command.main(["thirds", "--again"]) == 0  # nothing to explain where all numbers are the same
+    assert "Abacus" not in capsys.readouterr().err
+    kept["tables"][0]["rows"][1]["ours"] = 0.3333
+    record.write(kept | {"machine": machine}, "thirds")
+    assert command.main(["thirds", "--again"]) == 1
+    said = capsys.readouterr().err
+    assert "not the same again: Rows, row 2, ours: 0.3333, now 0.3333333333333333" in said
+    assert f"processor was Abacus, now {kept['machine']['processor']}; numpy was 0.1, now" in said
+
+
 def test_an_interrupted_run_goes_on(thirds: Any) -> None:
     folder = Path("runs/pipelines/thirds")
     folder.mkdir(parents=True)

@@ -1,8 +1,9 @@
 """What a pass does to a tile, compiled: each reads the tile once, as fast as memory gives it.
 
 A tile comes as `rows_of` shows it. Four rows, or four tiles, go side by side, so that what they are multiplied by and
-added to is fetched a quarter as often: with one at a time a core cannot keep up with its memory. Every order of sums is
-fixed when compiling: same input, same bits, on any number of threads and from any shard.
+added to is fetched a quarter as often: with one at a time a core cannot keep up with its memory. These four rows lie a
+quarter of a strip apart, so that memory is read in four long runs. Every order of sums is fixed when compiling: same
+input, same bits, on any number of threads and from any shard.
 """
 
 from __future__ import annotations
@@ -41,19 +42,21 @@ def _both_ways(
     rows: NDArray[Any], first: int, last: int, here: Float64, there: Float64, factor: float, own: Float64, left: Float64
 ) -> None:
     """Of rows first to last of K: own = K there and left += factor K' here."""
-    for i in range(first, last - 3, 4):
-        p, q, r, s = factor * here[i], factor * here[i + 1], factor * here[i + 2], factor * here[i + 3]
+    apart = (last - first) // 4
+    for i in range(first, first + apart):
+        e, f, g = i + apart, i + 2 * apart, i + 3 * apart
+        p, q, r, s = factor * here[i], factor * here[e], factor * here[f], factor * here[g]
         a = b = c = d = 0.0
         for j in range(there.shape[0]):
-            one, two = np.float64(rows[i, j]), np.float64(rows[i + 1, j])
-            three, four = np.float64(rows[i + 2, j]), np.float64(rows[i + 3, j])
+            one, two = np.float64(rows[i, j]), np.float64(rows[e, j])
+            three, four = np.float64(rows[f, j]), np.float64(rows[g, j])
             a += one * there[j]
             b += two * there[j]
             c += three * there[j]
             d += four * there[j]
             left[j] += (p * one + q * two) + (r * three + s * four)
-        own[i], own[i + 1], own[i + 2], own[i + 3] = a, b, c, d
-    for i in range(last - (last - first) % 4, last):
+        own[i], own[e], own[f], own[g] = a, b, c, d
+    for i in range(first + 4 * apart, last):
         p, a = factor * here[i], 0.0
         for j in range(there.shape[0]):
             one = np.float64(rows[i, j])
@@ -66,16 +69,23 @@ def _both_ways(
 def multiply_both_ways(
     rows: NDArray[Any], span: tuple[int, int], users: Samples, factors: Float64, coefs: Float64, scores: Float64
 ) -> Float64:
-    """For the tile K with the columns of this span, and class k = users[u]: K coefs[k, span], returned for each user,
-    and scores[k, span] += factors[u] K' coefs[k]. A strip of rows stays in the cache for all of the classes."""
+    """For the tile K, whose rows are the first samples and whose columns those of this span, and class k = users[u]:
+    scores[k] += factors[u] K coefs[k, span], and off the diagonal also factors[u] K' coefs[k] to scores[k, span].
+    Returns coefs[k]' K coefs[k, span] for each. A strip of rows stays in the cache for all of the classes."""
     height, (start, stop) = rows.shape[0], span
-    products = np.empty((users.shape[0], height))
+    forms, products = np.zeros(users.shape[0]), np.empty((users.shape[0], height))
     for first in range(0, height, STRIP):
         last = min(first + STRIP, height)
         for u in range(users.shape[0]):
             coef, score = coefs[users[u]], scores[users[u]]
-            _both_ways(rows, first, last, coef, coef[start:stop], factors[u], products[u], score[start:stop])
-    return products
+            turned = factors[u] if start else 0.0  # on the diagonal a tile is its own mirror
+            _both_ways(rows, first, last, coef, coef[start:stop], turned, products[u], score[start:stop])
+    for u in range(users.shape[0]):
+        coef, score = coefs[users[u]], scores[users[u]]
+        for i in range(height):
+            forms[u] += coef[i] * products[u, i]
+            score[i] += factors[u] * products[u, i]
+    return forms
 
 
 @jit()

@@ -50,8 +50,8 @@ def _users(weights: Float64, asked: Mask | None, m: int) -> Iterator[tuple[int, 
     """Each kernel that a class has a weight for or wants a form of: the classes, all weights, who wants forms."""
     for a in range(weights.shape[-1]):
         factor = np.broadcast_to(weights[..., a], m)
-        forms = np.empty(0, np.int64) if asked is None else np.flatnonzero(asked[:, a])
-        users = np.union1d(np.flatnonzero(factor), forms)
+        wanted = np.zeros(m, bool) if asked is None else asked[:, a]
+        users, forms = np.flatnonzero(wanted | (factor != 0)), np.flatnonzero(wanted)
         if len(users):
             yield a, users, factor, forms
 
@@ -66,22 +66,18 @@ class _Work:
 
     def add_tile(self, tile: Tile, at: int, users: Samples, factor: Float64, forms: Samples, a: int) -> None:
         """What kernel a's tile, whose columns are the samples from `at` on, gives the classes that use it."""
-        height = len(tile)
         ways = self._few if len(users) <= FEW else self._many
-        products = ways(tile, at, users, factor[users])
+        found = ways(tile, at, users, factor[users], forms)
         if self.forms is not None and len(forms):
-            found = np.einsum("ki,ki->k", self.coefs[forms, :height], products[np.searchsorted(users, forms)])
             self.forms[forms, a] += (2.0 if at else 1.0) * found  # an off-diagonal tile stands for its mirror too
-        products *= factor[users, None]
-        self.scores[_all_or(users, len(self.scores)), :height] += products
 
-    def _few(self, tile: Tile, at: int, users: Samples, factor: Float64) -> Float64:
-        """`K coefs` of the users, whose scores get `factor K' coefs`; the tile is read once, as it is."""
-        turned = factor if at else np.zeros_like(factor)  # on the diagonal a tile is its own mirror
+    def _few(self, tile: Tile, at: int, users: Samples, factor: Float64, forms: Samples) -> Float64:
+        """Adds to the users' scores and returns the forms asked for; the tile is read once, as it is."""
         span = at, at + tile.shape[1]
-        return multiply_both_ways(rows_of(tile), span, users, turned, self.coefs, self.scores)
+        found = multiply_both_ways(rows_of(tile), span, users, factor, self.coefs, self.scores)
+        return found if len(forms) == len(users) else found[np.searchsorted(users, forms)]
 
-    def _many(self, tile: Tile, at: int, users: Samples, factor: Float64) -> Float64:
+    def _many(self, tile: Tile, at: int, users: Samples, factor: Float64, forms: Samples) -> Float64:
         """The same by two matrix products in float64."""
         exact = self._in_float64(tile)
         height, width = tile.shape
@@ -91,8 +87,11 @@ class _Work:
             turned = own @ exact
             turned *= factor[scored, None]
             self.scores[_all_or(users[scored], len(self.scores)), at : at + width] += turned
-        there = self.coefs[_all_or(users, len(self.coefs)), at : at + width]
-        return np.asarray(there @ exact.T)
+        products = self.coefs[_all_or(users, len(self.coefs)), at : at + width] @ exact.T
+        found = np.einsum("ki,ki->k", self.coefs[forms, :height], products[np.searchsorted(users, forms)])
+        products *= factor[:, None]
+        self.scores[_all_or(users, len(self.scores)), :height] += products
+        return np.asarray(found)
 
     def _in_float64(self, tile: Tile) -> Float64:
         """The tile as it is, or in memory that is there: 8 MB anew for every tile take as long again."""

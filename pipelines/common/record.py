@@ -45,6 +45,14 @@ def differences(first: Row, second: Row) -> list[str]:
     return found
 
 
+def changed_surroundings(first: Row, second: Row) -> list[str]:
+    """What rounds sums in another order and was another in the first run: the processor, versions of packages."""
+    pairs = {"processor": tuple(record["machine"]["processor"] for record in (first, second))}
+    versions = [record["machine"]["versions"] for record in (first, second)]
+    pairs |= {name: (versions[0].get(name), found) for name, found in versions[1].items()}
+    return [f"{name} was {one}, now {other}" for name, (one, other) in pairs.items() if one != other]
+
+
 def _numbers(record: Row) -> dict[str, Any]:
     """Everything a second run has to repeat, by a name that says where it stands."""
     found = {}

@@ -13,7 +13,8 @@ HEAD = """# Results
 
 Written by `python -m pipelines.run`, never by hand: every number stands in `pipelines/results/` as the whole run of the
 experiment left it. `python -m pipelines.run NAME` makes one again, `--again` runs it and compares: all numbers but
-times and memory have to come out the same, to the last digit. Data: `../shared/DATA.md`.
+times and memory have to come out the same, to the last digit. That holds on one kind of processor: another rounds sums
+in another order, so that last digits differ, and now and then a count that hangs on them. Data: `../shared/DATA.md`.
 """
 
 
