@@ -91,16 +91,16 @@ def compared(name: str, found: Row) -> bool:
     kept = record.read(name)
     assert kept is not None
     different = record.differences(kept, found)
-    for line in different:
-        print(f"{name} is not the same again: {line}", file=sys.stderr)
-    changed = record.changed_surroundings(kept, found)
-    if different and changed:
-        why = "another processor or library rounds sums in another order: last digits differ, and what hangs on them"
-        print(f"{name}: {'; '.join(changed)} ({why})", file=sys.stderr)
     if not different:
         record.write(kept | {"again": found["date"]}, name)
         print(f"{name}: all numbers came out the same again")
-    return not different
+        return True
+    for line in different:
+        print(f"{name} is not the same again: {line}", file=sys.stderr)
+    if changed := record.changed_surroundings(kept, found):
+        why = "another processor or library rounds sums in another order: last digits differ, and what hangs on them"
+        print(f"{name}: {'; '.join(changed)} ({why})", file=sys.stderr)
+    return False
 
 
 if __name__ == "__main__":

@@ -137,9 +137,7 @@ def test_a_second_run_that_does_not_repeat_says_where(
     assert record.read("thirds") == before
 
 
-def test_a_second_run_elsewhere_says_what_was_another(
-    thirds: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_second_run_elsewhere_says_what_was_another(thirds: Any, capsys: pytest.CaptureFixture[str]) -> None:
     command.main(["thirds"])
     kept = record.read("thirds")
     assert kept is not None

@@ -41,19 +41,19 @@ def apply_shard(shard: Shard, coef: Float64, weights: Float64, asked: Mask | Non
         at = grid.span(j).start - grid.span(i).start
         if shared:
             work.add_tile(combine_tile(shard, j, weights), at, everyone, np.ones(m), everyone[:0], 0)
-        for a, users, factor, forms in kernels:
-            work.add_tile(shard.tile(a, j), at, users, factor, forms, a)
+        for a, users, factor, askers in kernels:
+            work.add_tile(shard.tile(a, j), at, users, factor, askers, a)
     return ShardScores(np.ascontiguousarray(work.scores.T), work.forms)
 
 
 def _users(weights: Float64, asked: Mask | None, m: int) -> Iterator[tuple[int, Samples, Float64, Samples]]:
-    """Each kernel that a class has a weight for or wants a form of: the classes, all weights, who wants forms."""
+    """Each kernel that a class has a weight for or wants a form of: the classes, their weights, which want a form."""
     for a in range(weights.shape[-1]):
         factor = np.broadcast_to(weights[..., a], m)
         wanted = np.zeros(m, bool) if asked is None else asked[:, a]
-        users, forms = np.flatnonzero(wanted | (factor != 0)), np.flatnonzero(wanted)
+        users = np.flatnonzero(wanted | (factor != 0))
         if len(users):
-            yield a, users, factor, forms
+            yield a, users, factor[users], np.flatnonzero(wanted[users])
 
 
 class _Work:
@@ -64,20 +64,19 @@ class _Work:
         self.scores = np.zeros_like(coefs)
         self._exact: Float64 = np.empty((0, 0))
 
-    def add_tile(self, tile: Tile, at: int, users: Samples, factor: Float64, forms: Samples, a: int) -> None:
+    def add_tile(self, tile: Tile, at: int, users: Samples, factor: Float64, askers: Samples, a: int) -> None:
         """What kernel a's tile, whose columns are the samples from `at` on, gives the classes that use it."""
         ways = self._few if len(users) <= FEW else self._many
-        found = ways(tile, at, users, factor[users], forms)
-        if self.forms is not None and len(forms):
-            self.forms[forms, a] += (2.0 if at else 1.0) * found  # an off-diagonal tile stands for its mirror too
+        found = ways(tile, at, users, factor, askers)
+        if self.forms is not None and len(askers):
+            self.forms[users[askers], a] += (2.0 if at else 1.0) * found  # off the diagonal it is its mirror too
 
-    def _few(self, tile: Tile, at: int, users: Samples, factor: Float64, forms: Samples) -> Float64:
+    def _few(self, tile: Tile, at: int, users: Samples, factor: Float64, askers: Samples) -> Float64:
         """Adds to the users' scores and returns the forms asked for; the tile is read once, as it is."""
         span = at, at + tile.shape[1]
-        found = multiply_both_ways(rows_of(tile), span, users, factor, self.coefs, self.scores)
-        return found if len(forms) == len(users) else found[np.searchsorted(users, forms)]
+        return multiply_both_ways(rows_of(tile), span, users, factor, self.coefs, self.scores)[askers]
 
-    def _many(self, tile: Tile, at: int, users: Samples, factor: Float64, forms: Samples) -> Float64:
+    def _many(self, tile: Tile, at: int, users: Samples, factor: Float64, askers: Samples) -> Float64:
         """The same by two matrix products in float64."""
         exact = self._in_float64(tile)
         height, width = tile.shape
@@ -88,7 +87,7 @@ class _Work:
             turned *= factor[scored, None]
             self.scores[_all_or(users[scored], len(self.scores)), at : at + width] += turned
         products = self.coefs[_all_or(users, len(self.coefs)), at : at + width] @ exact.T
-        found = np.einsum("ki,ki->k", self.coefs[forms, :height], products[np.searchsorted(users, forms)])
+        found = np.einsum("ki,ki->k", self.coefs[users[askers], :height], products[askers])
         products *= factor[:, None]
         self.scores[_all_or(users, len(self.scores)), :height] += products
         return np.asarray(found)

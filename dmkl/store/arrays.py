@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 from zarr.codecs import Crc32cCodec
 
 CHECKSUM = 4  # bytes behind every layer and the index
-PIECE = 1 << 20  # bytes read or written, and summed up, at once: still in a cache, and in few calls, since threads wait
-# for each other at every one
+PIECE = 1 << 20  # bytes read or written, and summed up, at once: still in a cache, and few calls for threads to wait at
 
 
 def create_array(

@@ -47,10 +47,8 @@ def differences(first: Row, second: Row) -> list[str]:
 
 def changed_surroundings(first: Row, second: Row) -> list[str]:
     """What rounds sums in another order and was another in the first run: the processor, versions of packages."""
-    pairs = {"processor": tuple(record["machine"]["processor"] for record in (first, second))}
-    versions = [record["machine"]["versions"] for record in (first, second)]
-    pairs |= {name: (versions[0].get(name), found) for name, found in versions[1].items()}
-    return [f"{name} was {one}, now {other}" for name, (one, other) in pairs.items() if one != other]
+    before, now = ({"processor": run["machine"]["processor"], **run["machine"]["versions"]} for run in (first, second))
+    return [f"{name} was {before.get(name)}, now {found}" for name, found in now.items() if before.get(name) != found]
 
 
 def _numbers(record: Row) -> dict[str, Any]:

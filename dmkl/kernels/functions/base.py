@@ -14,7 +14,7 @@ from dmkl.kernels import loops
 
 Float32 = NDArray[np.float32]
 Float64 = NDArray[np.float64]
-STRIP = 256  # rows of a tile: 1 MB of float32, in few calls: threads wait for each other at every one
+STRIP = 256  # rows of a tile: 1 MB of float32, still in a cache, and few calls for threads to wait at
 
 
 @dataclass(frozen=True)
