@@ -147,10 +147,10 @@ def test_a_tasks_own_unbound_local_is_raised(one_worker: Any) -> None:
 
 def test_a_supervisor_killed_with_its_worker_is_replaced() -> None:
     with open_runtime("local:1") as runtime:
-        scheduler = runtime._link._cluster.scheduler  # type: ignore[attr-defined]
+        scheduler = runtime._link._cluster.scheduler  # type: ignore[attr-defined] # of a local cluster, as this one is
         held = runtime.hold(square, 7)
         assert next(runtime.map(add, [(held, 1)])) == 50
-        nanny = next(iter(runtime._link._cluster.workers.values()))  # type: ignore[attr-defined]
+        nanny = next(iter(runtime._link._cluster.workers.values()))  # type: ignore[attr-defined] # as above
         os.kill(nanny.process.pid, signal.SIGKILL)
         assert next(runtime.map(add, [(held, 2)])) == 51
         deadline = time.monotonic() + 60  # the one that answered may itself be in the middle of being replaced

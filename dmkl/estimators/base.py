@@ -121,7 +121,7 @@ class KernelEstimator(KernelInput):
 
     def _learnt(self, y: NDArray[Any]) -> Labels:
         """The labels or targets to train on."""
-        raise NotImplementedError
+        raise NotImplementedError  # classifiers and regressors each have their own
 
     def _scores(self, X: Any) -> Float64:
         """Scores (n, m) of new samples."""
@@ -151,7 +151,7 @@ class KernelEstimator(KernelInput):
 class KernelClassifier(ClassifierMixin, KernelEstimator):
     """Two classes, or many, one against the rest."""
 
-    __metadata_request__decision_function = {"split": True}  # noqa: RUF012
+    __metadata_request__decision_function = {"split": True}  # noqa: RUF012 - as above
 
     def predict(self, X: Any, *, split: bool = False) -> NDArray[Any]:
         """The class of each sample; with `split` the shares (n, m, s) of the kernels in its scores."""

@@ -26,7 +26,7 @@ def check_output(path: Path) -> None:
         raise OutputError(f"{path} exists", "choose another -o or remove it")
     if path.suffix == ".parquet":
         try:
-            import pyarrow.parquet  # noqa: F401
+            import pyarrow.parquet  # noqa: F401 - only to see that it is there
         except ImportError:
             raise ConfigError(f"writing {path} needs pyarrow", "pip install 'dmkl[parquet]'") from None
 

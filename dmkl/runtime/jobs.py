@@ -83,7 +83,7 @@ def job_class() -> Any:
     """dask-jobqueue's job, told of the scheduler by a file: so the script is the same whatever the port."""
     base: Any = dask_jobqueue().SLURMCluster.job_cls
 
-    class WorkerJob(base):  # type: ignore[misc]
+    class WorkerJob(base):  # type: ignore[misc] # dask-jobqueue is there at run time only, and untyped
         def __init__(
             self,
             scheduler: Any = None,

@@ -31,10 +31,10 @@ class Tiled:
 
     @property
     def s(self) -> int:
-        raise NotImplementedError
+        raise NotImplementedError  # the stack's own
 
     def _whole_array(self, dtype: np.dtype[Any]) -> NDArray[Any] | None:
-        raise NotImplementedError
+        raise NotImplementedError  # the stack's own
 
     def _each_shard(self, function: Callable[..., Any], tasks: Iterable[tuple[Any, ...]]) -> Iterator[Any]:
         """The answers of one task a shard, in order: most of a pass."""

@@ -62,7 +62,7 @@ class Ring:
                 lines = installed.stderr.strip().splitlines() or ["pip failed"]
                 self.missing = f"Peers from PyPI did not take part: {lines[-1]}"
             self.versions = ", ".join(subprocess.run([*pip, "freeze"], **CAPTURED).stdout.split())
-        return None if self.missing else str(self._environment / "bin" / "python")  # type: ignore[operator]
+        return None if self.missing or not self._environment else str(self._environment / "bin" / "python")
 
     def close(self) -> None:
         if self._environment is not None:

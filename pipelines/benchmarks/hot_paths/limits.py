@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import google_crc32c
 import numba
@@ -99,7 +99,7 @@ class Limits:
         buffer, done = self._buffers[which], 0
         for path in self._tiles[which :: self._threads]:
             with path.open("rb", buffering=0) as file:
-                while found := file.readinto(buffer):  # type: ignore[arg-type]
+                while found := file.readinto(cast(bytearray, buffer)):
                     done += found
         return float(done)
 
