@@ -106,7 +106,7 @@ def held_out(model: Model, rng: np.random.Generator) -> Predictions:
 
 
 def facts(model: Model, kept: Predictions, best: str) -> dict[str, Any]:
-    from dmkl.experiment.reporting import score_facts
+    from dmkl.run.reporting import score_facts
 
     found = score_facts(model, kept)
     baselines = {

@@ -19,8 +19,8 @@ import pytest
 from conftest import flip_a_bit, save_npz, three_classes
 
 from dmkl.cli.main import cli, main
-from dmkl.experiment import RunDirectory
 from dmkl.model import load_model
+from dmkl.run import RunDirectory
 from dmkl.store import KernelStore
 
 CONFIG = """
@@ -160,7 +160,7 @@ def test_an_interrupted_run_goes_on(folder: Path, monkeypatch: pytest.MonkeyPatc
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("dmkl.experiment.training.solve", interrupt)
+        patch.setattr("dmkl.run.training.solve", interrupt)
         assert run(*command) == 130
     assert not (folder / "run/scores.json").exists()
     tiles = sorted((folder / "run/kernels.zarr/gram/c").rglob("*"))
@@ -312,7 +312,7 @@ def test_doctor_names_what_is_missing(
     (bin / "sbatch").write_text("#!/bin/sh\n")
     (bin / "sbatch").chmod(0o755)
     monkeypatch.setenv("PATH", str(bin))
-    monkeypatch.setattr("dmkl.experiment.rundir.PACKAGES", ("dmkl", "no-such-package"))
+    monkeypatch.setattr("dmkl.run.rundir.PACKAGES", ("dmkl", "no-such-package"))
     assert run("doctor") == 1
     captured = capsys.readouterr()
     assert "PROBLEM  no-such-package: not installed" in captured.out

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dmkl._util.units import parse_bytes, parse_seconds
 from dmkl.config import from_environment, parse_config, read_config, to_toml
 from dmkl.errors import ConfigError
-from dmkl.units import parse_bytes, parse_seconds
 
 GOOD: dict[str, Any] = {"data": {"example": "digits"}, "kernels": [{"kernel": "rbf", "width": [1, 2]}]}
 

@@ -13,10 +13,10 @@ import pytest
 from conftest import assert_same_model, flip_a_bit
 from test_cli import folder, run
 
+from dmkl._util.files import append_line
 from dmkl.cli.console import Console
 from dmkl.errors import ResourceError
 from dmkl.events import Event, RoundDone
-from dmkl.files import append_line
 from dmkl.solvers.state import DIGEST
 from dmkl.stack import open_stack
 from dmkl.store import KernelStore

@@ -13,7 +13,7 @@ import pytest
 from test_schema import fits
 
 from dmkl.cli.main import main
-from dmkl.experiment.start import schema
+from dmkl.run.start import schema
 
 n = 60
 

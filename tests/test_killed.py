@@ -13,11 +13,11 @@ import pytest
 from conftest import assert_same_model
 from test_crash import write_data
 
+from dmkl._util.machine import Budget
+from dmkl._util.units import parse_bytes
 from dmkl.config import read_config
-from dmkl.experiment import train
-from dmkl.memory import Budget
+from dmkl.run import train
 from dmkl.runtime import Local, Runtime, open_runtime
-from dmkl.units import parse_bytes
 
 pytestmark = [
     pytest.mark.long,

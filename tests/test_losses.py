@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from dmkl.errors import ConfigError
-from dmkl.losses import LOSSES, Loss, balanced
+from dmkl.problems.losses import LOSSES, Loss, balanced
 
 EVERY = pytest.mark.parametrize("name", [*LOSSES, *(f"{name}, counted" for name in LOSSES)])
 WIDTH = 0.3

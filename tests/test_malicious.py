@@ -30,10 +30,10 @@ from dmkl.cli.main import main
 from dmkl.config import KernelConfig, parse_config, read_config
 from dmkl.data import Dataset, make_labels, make_view, read_arrays
 from dmkl.errors import ConfigError, DmklError, ResourceError, StoreError
-from dmkl.experiment import RunDirectory, stored_config
-from dmkl.experiment.progress import progress
 from dmkl.kernels import plan_bank
 from dmkl.model import Model, load_model, make_model, save_model
+from dmkl.run import RunDirectory, stored_config
+from dmkl.run.progress import progress
 from dmkl.runtime import read_profile
 from dmkl.solvers.state import DIGEST, State, load_state, save_state
 from dmkl.stack import open_stack
@@ -504,7 +504,7 @@ def test_npz_pickles_and_lies(tmp_path: Path, mark: Path, monkeypatch: pytest.Mo
     path = zipped(tmp_path / "twice.npz", {"x.npy": good, "x": good})
     assert "is there twice" in refused(lambda: read_arrays(path))
     bomb = zipped(tmp_path / "bomb.npz", {"x.npy": npy(described((10**7,)), bytes(8 * 10**7))}, zipfile.ZIP_DEFLATED)
-    monkeypatch.setattr("dmkl.memory.available", lambda: 10**7)  # here it would fit
+    monkeypatch.setattr("dmkl._util.machine.available", lambda: 10**7)  # here it would fit
     assert "would take 80 MB, 10 MB are free" in refused(lambda: read_arrays(bomb))
 
 
@@ -533,7 +533,7 @@ def test_text_of_absurd_sizes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     refused(written("x.svmlight", "1 1:1\n-1 1000000000000:1\n"))
     for text in ("1 -5:1\n", "1 0:1 0:1\n", "1 1:\n", "nonsense 1:1\n", "1 99999999999999999999999999:1\n"):
         refused(written("x.svmlight", text))
-    monkeypatch.setattr("dmkl.memory.available", lambda: 10**6)
+    monkeypatch.setattr("dmkl._util.machine.available", lambda: 10**6)
     many = "".join(f"{2 * k},{2 * k + 1} 1:1\n" for k in range(2000))
     assert "would take 8 MB" in refused(written("many.svmlight", many), 100 * len(many))
 
@@ -558,7 +558,7 @@ def test_parquet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pyarrow.parquet.write_table(pyarrow.table({"a": np.zeros(10**6)}), path)
     assert path.stat().st_size < 10_000
     whole = path.read_bytes()
-    monkeypatch.setattr("dmkl.memory.available", lambda: 10**6)
+    monkeypatch.setattr("dmkl._util.machine.available", lambda: 10**6)
     assert "would take 8 MB, 1 MB are free" in refused(lambda: read_arrays(path))
     for cut in (10, len(whole) // 2, len(whole) - 9):
         path.write_bytes(whole[:cut] + whole[-8:])
@@ -665,7 +665,7 @@ def unpredicted(runs: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFix
 @pytest.fixture
 def full(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine whose memory is nearly used up."""
-    monkeypatch.setattr("dmkl.memory.available", lambda: 10**4)
+    monkeypatch.setattr("dmkl._util.machine.available", lambda: 10**4)
 
 
 def test_good_new_data_are_predicted(runs: dict[str, Path], tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dmkl.memory import Budget, available, peak_resident, resident
+from dmkl._util.machine import Budget, available, peak_resident, resident
 
 CONFIG = """
 [data]

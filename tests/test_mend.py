@@ -13,13 +13,13 @@ import pytest
 from conftest import assert_same_model, flip_a_bit, three_classes
 
 import dmkl
+from dmkl._util.machine import Budget
 from dmkl.config import KernelConfig, parse_config
 from dmkl.data import Dataset, make_labels, make_view
 from dmkl.errors import StoreError
 from dmkl.events import Event, Note, RoundDone
-from dmkl.experiment import RunDirectory, train
 from dmkl.kernels import plan_bank
-from dmkl.memory import Budget
+from dmkl.run import RunDirectory, train
 from dmkl.runtime import Local
 from dmkl.stack import open_stack
 from dmkl.store import KernelStore, build_store

@@ -13,7 +13,7 @@ from conftest import whole
 
 import dmkl
 from dmkl.errors import ConfigError
-from dmkl.norms import MixedNorm
+from dmkl.problems.norms import MixedNorm
 from dmkl.solvers import working_sets
 from dmkl.solvers.interior import solve_interior
 from dmkl.solvers.mirror import solve_mirror

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from dmkl.norms import MixedNorm
+from dmkl.problems.norms import MixedNorm
 
 GROUPS = np.array([0, 1, 0, 2, 1, 0])
 RHOS = [1.0, 16 / 15, 1.2, 4 / 3, 1.5, 2.0, 16 / 7, 4.0, 22.0]

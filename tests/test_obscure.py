@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 
 import dmkl
+from dmkl._util.machine import Budget
 from dmkl.errors import ConfigError, DataError, ResourceError
 from dmkl.events import Note
-from dmkl.memory import Budget
 from dmkl.model import make_model
 from dmkl.runtime import Local
 from dmkl.solvers import working_sets

@@ -18,8 +18,8 @@ import pytest
 
 from dmkl.cli.main import main
 from dmkl.errors import ClusterError, ConfigError, OutputError
-from dmkl.experiment import RunDirectory
-from dmkl.experiment.progress import progress, seconds_left
+from dmkl.run import RunDirectory
+from dmkl.run.progress import progress, seconds_left
 from dmkl.runtime import open_runtime, read_profile
 from dmkl.runtime.batch import coordinator_script
 from dmkl.runtime.jobs import dask_jobqueue, job_name, job_script

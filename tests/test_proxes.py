@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.optimize import minimize
 
-from dmkl.proxes import GroupNorm, groups_of
+from dmkl.problems.proxes import GroupNorm, groups_of
 from dmkl.solvers.mikl.descent import lower_bound
 
 S, N = 3, 4  # kernels, samples

@@ -20,10 +20,10 @@ from dmkl.cli.console import figure
 from dmkl.cli.main import main
 from dmkl.data import Dataset, Labels, make_labels
 from dmkl.errors import DataError
-from dmkl.experiment.reporting import score_facts
 from dmkl.kernels import plan_bank
 from dmkl.model import Model, load_model, make_model, per_class, predictions, save_model, score
 from dmkl.report import Contents, write_report
+from dmkl.run.reporting import score_facts
 from dmkl.runtime import Local
 from dmkl.solvers.columns import csc_array
 from dmkl.stack import open_stack

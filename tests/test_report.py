@@ -18,13 +18,13 @@ from report_cases import CASES, HOSTILE, a_run
 
 from dmkl.cli.main import main
 from dmkl.errors import OutputError
-from dmkl.experiment import RunDirectory
-from dmkl.experiment.reporting import read_run, rounds
 from dmkl.report.charts import Axis, Series, _tick, around, line_chart
 from dmkl.report.citations import PAPERS
 from dmkl.report.curves import RECALL, precisions
 from dmkl.report.images import BLUE, levels, png, shades, shrink
 from dmkl.report.page import page
+from dmkl.run import RunDirectory
+from dmkl.run.reporting import read_run, rounds
 from dmkl.solvers import FORMULATIONS
 
 VOID = {"meta", "link", "img", "br"}

@@ -11,9 +11,9 @@ import pytest
 
 from dmkl.config import parse_config
 from dmkl.errors import ConfigError
-from dmkl.experiment import EXAMPLES, resolved
-from dmkl.experiment.start import SCHEMA, schema
 from dmkl.kernels.functions import KERNELS
+from dmkl.run import EXAMPLES, resolved
+from dmkl.run.start import SCHEMA, schema
 from dmkl.solvers import FORMULATIONS
 
 PYTHON = {"integer": int, "string": str, "boolean": bool, "array": list, "object": dict, "number": (int, float)}

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import dmkl
-from dmkl.norms import MixedNorm
+from dmkl.problems.norms import MixedNorm
 from dmkl.solvers import screening
 from dmkl.solvers.interior import solve_interior
 from dmkl.solvers.sweep import combine, quadratic_forms, sweep

@@ -13,9 +13,9 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.svm import SVR
 
 import dmkl
+from dmkl._util.machine import Budget, resident
 from dmkl.errors import ConfigError, DataError
-from dmkl.losses import LOSSES
-from dmkl.memory import Budget, resident
+from dmkl.problems.losses import LOSSES
 from dmkl.solvers import blocks, rounds, spicy, working_sets
 from dmkl.solvers.proximal import minimise, newton, operators
 from dmkl.solvers.proximal.operators import Held, Streamed

@@ -10,8 +10,8 @@ from conftest import whole
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dmkl._util.machine import Scratch
 from dmkl.errors import DataError, ResourceError, SolverError
-from dmkl.memory import Scratch
 from dmkl.runtime import Local
 from dmkl.stack import KernelStack, backends, open_stack
 from dmkl.stack.gather import chunks

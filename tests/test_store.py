@@ -16,6 +16,7 @@ import pytest
 import zarr
 from conftest import KERNELS, flip_a_bit, three_classes, whole
 
+from dmkl._util.tiling import Grid
 from dmkl.config import KernelConfig
 from dmkl.data import Dataset, make_view
 from dmkl.errors import OutputError, ResourceError, StoreError
@@ -25,7 +26,6 @@ from dmkl.store import KernelStore, build_store, check_space, projected_bytes
 from dmkl.store import build as build_module
 from dmkl.store.arrays import write_tile_file
 from dmkl.store.store import opened
-from dmkl.tiling import Grid
 
 
 def copied(store: KernelStore, folder: Path) -> KernelStore:

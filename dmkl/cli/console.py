@@ -43,7 +43,7 @@ class Console:
 
     def result(self, value: Any) -> None:
         """The JSON object of a command, under --json."""
-        from dmkl.experiment.rundir import finite
+        from dmkl.run.rundir import finite
 
         if self.as_json:
             self._out(json.dumps(finite(value), indent=2))

@@ -60,7 +60,7 @@ def doctor(as_json: bool, verbose: int, quiet: bool) -> None:
 
 
 def _packages() -> Iterator[Finding]:
-    from dmkl.experiment.rundir import PACKAGES
+    from dmkl.run.rundir import PACKAGES
 
     yield Finding("python", sys.version_info >= OLDEST, f"{platform.python_version()} at {sys.executable}")
     for name in PACKAGES:
@@ -106,7 +106,7 @@ def _threads() -> Iterator[Finding]:
     import numpy  # noqa: F401  (loads the BLAS that is looked at)
     import threadpoolctl
 
-    from dmkl.memory import cores
+    from dmkl._util.machine import cores
 
     pools = [p for p in threadpoolctl.threadpool_info() if p["user_api"] == "blas"]
     text = ", ".join(f"{p['internal_api']} with {p['num_threads']} threads" for p in pools) or "BLAS not recognised"
@@ -114,7 +114,7 @@ def _threads() -> Iterator[Finding]:
 
 
 def _memory() -> Iterator[Finding]:
-    from dmkl.memory import Budget, available
+    from dmkl._util.machine import Budget, available
 
     yield Finding(
         "memory",

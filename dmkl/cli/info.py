@@ -34,9 +34,9 @@ def info(path: str, verify: bool, as_json: bool, verbose: int, quiet: bool) -> N
 
 
 def _run(folder: Path, console: Console) -> None:
-    from dmkl.experiment import RunDirectory
-    from dmkl.files import read_json
+    from dmkl._util.files import read_json
     from dmkl.model import load_model
+    from dmkl.run import RunDirectory
 
     run = RunDirectory(folder)
     if not run.scores.exists():

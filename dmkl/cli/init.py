@@ -37,8 +37,8 @@ def init(
     quiet: bool,
 ) -> None:
     """Look at DATA and write a commented configuration that trains as it is."""
-    from dmkl.experiment import start
-    from dmkl.files import write_atomically
+    from dmkl._util.files import write_atomically
+    from dmkl.run import start
 
     console = Console(as_json=as_json, verbosity=options.verbosity(verbose, quiet))
     if schema:

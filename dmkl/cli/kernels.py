@@ -33,7 +33,7 @@ def kernels(
     **named: Any,
 ) -> None:
     """Build the kernel store of CONFIG, or finish one that was cut short."""
-    from dmkl.experiment import build, prepare, project
+    from dmkl.run import build, prepare, project
     from dmkl.runtime import open_runtime
     from dmkl.store import KernelStore, check_space
 

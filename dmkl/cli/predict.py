@@ -36,8 +36,8 @@ def predict(
 
     Samples are read, predicted and written in batches: memory does not grow with their number, except for .npz.
     """
-    from dmkl.experiment.outputs import check_output, write_predictions
-    from dmkl.experiment.predicting import Predictor
+    from dmkl.run.outputs import check_output, write_predictions
+    from dmkl.run.predicting import Predictor
     from dmkl.runtime import Local
 
     console = Console(as_json=as_json, verbosity=options.verbosity(verbose, quiet))
@@ -60,8 +60,8 @@ def predict(
 @options.output
 def evaluate(run: str, data: str, workers: int | None, as_json: bool, verbose: int, quiet: bool) -> None:
     """Score the model of RUN on DATA, which has labels."""
-    from dmkl.experiment.predicting import Predictor
     from dmkl.model import per_class, score
+    from dmkl.run.predicting import Predictor
     from dmkl.runtime import Local
 
     console = Console(as_json=as_json, verbosity=options.verbosity(verbose, quiet))

@@ -84,7 +84,7 @@ class Watch:
 
     def _by_gap(self, event: RoundDone) -> float | None:
         """Seconds left by the classes that get finished, or by how fast the gap falls."""
-        from dmkl.experiment.progress import seconds_left
+        from dmkl.run.progress import seconds_left
 
         self._rounds.append(asdict(event))
         return seconds_left(self._rounds, event.tol)

@@ -24,8 +24,8 @@ from dmkl.cli.console import Console
 @options.output
 def report(run: str, output: str | None, opened: tuple[int, ...], as_json: bool, verbose: int, quiet: bool) -> None:
     """Write the report of RUN as one HTML file; of an unfinished run, with what is there so far."""
-    from dmkl.experiment import RunDirectory
-    from dmkl.experiment import report as write
+    from dmkl.run import RunDirectory
+    from dmkl.run import report as write
     from dmkl.runtime import Local
 
     console = Console(as_json=as_json, verbosity=options.verbosity(verbose, quiet))

@@ -11,12 +11,12 @@ from typing import Any
 
 import click
 
+from dmkl._util.files import make_folder
 from dmkl.cli import options
 from dmkl.cli.console import Console
 from dmkl.cli.source import budget
 from dmkl.cli.training import carry_out
 from dmkl.errors import NotTheSame
-from dmkl.files import make_folder
 
 
 @click.command()
@@ -35,8 +35,8 @@ def rerun(run: str, output: str | None, as_json: bool, verbose: int, quiet: bool
 
     Exit code 0 means the same. Otherwise what differs is listed, and which versions changed.
     """
-    from dmkl.experiment import RunDirectory, train, tune_run
-    from dmkl.experiment.rerun import compare, recorded
+    from dmkl.run import RunDirectory, train, tune_run
+    from dmkl.run.rerun import compare, recorded
 
     console = Console(as_json=as_json, verbosity=options.verbosity(verbose, quiet))
     first = RunDirectory(Path(run))

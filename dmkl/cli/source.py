@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dmkl._util.units import parse_bytes
 from dmkl.config import Config, from_environment, parse_config, read_config
 from dmkl.errors import ConfigError, ResourceError
-from dmkl.units import parse_bytes
 
 if TYPE_CHECKING:
-    from dmkl.memory import Budget
+    from dmkl._util.machine import Budget
     from dmkl.store import KernelStore
 
 
@@ -27,7 +27,7 @@ class Source:
 
 def read_source(target: str | None, example: str | None, overrides: dict[str, str]) -> Source:
     """Exactly one of a path and an example."""
-    from dmkl.experiment import EXAMPLES, stored_config
+    from dmkl.run import EXAMPLES, stored_config
     from dmkl.store import KernelStore
 
     if (target is None) == (example is None):
@@ -44,7 +44,7 @@ def read_source(target: str | None, example: str | None, overrides: dict[str, st
 
 def budget(config: Config, otherwise: int = 0) -> Budget:
     """The limit the configuration names, else `otherwise` bytes, else a share of what is free."""
-    from dmkl.memory import Budget, resident
+    from dmkl._util.machine import Budget, resident
 
     if not config.run.memory:
         return Budget(otherwise) if otherwise else Budget.default()

@@ -16,8 +16,8 @@ from dmkl.cli.console import Console, count, duration, short
 @options.output
 def status(run: str, as_json: bool, verbose: int, quiet: bool) -> None:
     """Say how far a run is, from its files alone: it asks neither SLURM nor the coordinator."""
-    from dmkl.experiment import RunDirectory
-    from dmkl.experiment.progress import progress
+    from dmkl.run import RunDirectory
+    from dmkl.run.progress import progress
 
     console = Console(as_json=as_json, verbosity=options.verbosity(verbose, quiet))
     facts = progress(RunDirectory(Path(run)))

@@ -38,7 +38,7 @@ def submit(
 
     Before its walltime it goes back into the queue, and on from the checkpoint. See how far it is: dmkl status RUN.
     """
-    from dmkl.experiment import RunDirectory
+    from dmkl.run import RunDirectory
     from dmkl.runtime import batch, is_slurm, read_profile
     from dmkl.runtime.profile import require_private
 

@@ -41,8 +41,8 @@ def train(
 
     The same command again goes on with a run that was cut short.
     """
-    from dmkl.experiment import RunDirectory
-    from dmkl.experiment import train as train_run
+    from dmkl.run import RunDirectory
+    from dmkl.run import train as train_run
 
     console = Console(as_json=as_json, verbosity=options.verbosity(verbose, quiet))
     given = read_source(source, example, options.overrides(settings, **named))
@@ -61,7 +61,7 @@ def train(
 
 def _print(config: Config, console: Console) -> None:
     from dmkl.config import to_toml
-    from dmkl.experiment import resolved
+    from dmkl.run import resolved
 
     if not console.as_json:
         console.text(to_toml(resolved(config), config.origins))

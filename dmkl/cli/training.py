@@ -10,9 +10,9 @@ from dmkl.cli.signals import terminable
 from dmkl.errors import DeadlineReached, SolverError
 
 if TYPE_CHECKING:
+    from dmkl._util.machine import Budget
     from dmkl.config import Config
-    from dmkl.experiment import RunDirectory, Trained
-    from dmkl.memory import Budget
+    from dmkl.run import RunDirectory, Trained
     from dmkl.store import KernelStore
 
 

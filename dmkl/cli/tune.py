@@ -48,7 +48,7 @@ def tune(
 
     The same command again goes on with a run that was cut short.
     """
-    from dmkl.experiment import RunDirectory, tune_run
+    from dmkl.run import RunDirectory, tune_run
 
     console = Console(as_json=as_json, verbosity=options.verbosity(verbose, quiet))
     asked = options.overrides(settings, formulations=formulations or None, **named)

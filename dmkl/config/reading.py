@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from dmkl._util.units import parse_bytes, parse_seconds
 from dmkl.config.overrides import overridden, variable
 from dmkl.config.sections import (
     TABLES,
@@ -22,7 +23,6 @@ from dmkl.config.sections import (
 )
 from dmkl.config.strict import construct, refuse_unknown, require_table
 from dmkl.errors import ConfigError
-from dmkl.units import parse_bytes, parse_seconds
 
 COMMAND_LINE = "command line"
 Settings = Mapping[str, str]  # 'section.key' = 'value as in TOML'

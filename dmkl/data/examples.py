@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dmkl._util.registry import Registry
 from dmkl.data.readers.common import Arrays
-from dmkl.registry import Registry
 
 EXAMPLES: Registry[Callable[[], Arrays]] = Registry("example")
 

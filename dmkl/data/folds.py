@@ -5,12 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dmkl._util.types import Samples
 from dmkl.data.labels import Labels
 from dmkl.errors import ConfigError, DataError
-
-Samples = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)

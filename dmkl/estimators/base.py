@@ -20,6 +20,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, validate_data
 
+from dmkl._util.types import Float64
 from dmkl.data import Dataset, Labels
 from dmkl.errors import ConfigError, DataError
 from dmkl.estimators.inputs import KernelInput
@@ -30,7 +31,6 @@ from dmkl.solvers import solve
 from dmkl.stack import KernelStack, open_stack
 from dmkl.store import KernelStore
 
-Float64 = NDArray[np.float64]
 _Asked = tuple[Source, KernelStack, Labels, Float64 | None]
 
 

@@ -12,20 +12,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dmkl._util.machine import Budget
+from dmkl._util.tiling import Grid
+from dmkl._util.types import Float64
 from dmkl.config import KernelConfig, RunConfig
 from dmkl.data import Dataset, View
 from dmkl.errors import ResourceError
 from dmkl.kernels import Bank, plan_bank
 from dmkl.kernels.centring import row_means, tile_sums
-from dmkl.memory import Budget
 from dmkl.runtime import Runtime
 from dmkl.runtime.base import itself
 from dmkl.stack import KernelStack, near_fits
 from dmkl.stack.shards import HeldShard
 from dmkl.store import projected_bytes
-from dmkl.tiling import Grid
 
-Float64 = NDArray[np.float64]
 SHARE = 0.4  # of the memory left that kernels may take; the rest is for the solver
 
 

@@ -8,7 +8,8 @@ from typing import Any, Self
 
 from sklearn.utils.class_weight import compute_sample_weight
 
-from dmkl.estimators.base import Float64, KernelClassifier, KernelRegressor
+from dmkl._util.types import Float64
+from dmkl.estimators.base import KernelClassifier, KernelRegressor
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

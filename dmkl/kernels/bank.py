@@ -17,6 +17,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from dmkl._util.types import Float64
 from dmkl.config import construct
 from dmkl.errors import ConfigError, DataError
 from dmkl.kernels import loops
@@ -24,7 +25,6 @@ from dmkl.kernels.bases import BASES, GIVEN
 from dmkl.kernels.functions import KERNELS, Kernel, Scales
 from dmkl.kernels.functions.base import STRIP
 
-Float64 = NDArray[np.float64]
 NORMALISERS = ("unit-diagonal", "centre", "unit-trace", "unit-mean")  # in the order they apply
 ANY = Scales(1.0, 1.0, 1.0)  # to which a kernel that is fitted is indifferent
 Where = slice | NDArray[np.int64]  # a span of samples, or any of them

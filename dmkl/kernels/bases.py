@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dmkl._util.machine import require_free
+from dmkl._util.registry import Registry
+from dmkl._util.types import Float64
 from dmkl.kernels import loops
-from dmkl.memory import require_free
-from dmkl.registry import Registry
 
 Array = NDArray[Any]
-Float64 = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dmkl._util.tiling import Grid
+from dmkl._util.types import Float64
 from dmkl.kernels.bank import Bank, Pair
-from dmkl.tiling import Grid
 
-Float64 = NDArray[np.float64]
 Sums = dict[int, tuple[Float64, Float64]]  # of each centred kernel: by row and by column
 
 

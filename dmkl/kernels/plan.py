@@ -10,8 +10,8 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dmkl._util.types import Samples
 from dmkl.config import KernelConfig, Parameters, construct
 from dmkl.data import Dataset, View
 from dmkl.errors import ConfigError, DataError, did_you_mean
@@ -19,7 +19,6 @@ from dmkl.kernels.bank import NORMALISERS, Bank, BankKernel, self_values
 from dmkl.kernels.bases import BASES, GIVEN, dense
 from dmkl.kernels.functions import KERNELS, Kernel, Scales
 
-Samples = NDArray[np.int64]
 SCALE_SAMPLES = 1000  # distances for widths are measured between this many training samples at most
 
 

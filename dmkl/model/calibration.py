@@ -14,11 +14,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from dmkl._util.files import read_json, write_json
+from dmkl._util.types import Float64
 from dmkl.data import Labels
 from dmkl.errors import ConfigError, StoreError, one_line
-from dmkl.files import read_json, write_json
 
-Float64 = NDArray[np.float64]
 FEWEST = 2  # held-out samples on either side for a sigmoid of an output's own
 RIDGE = 1e-12
 STEPS = 100

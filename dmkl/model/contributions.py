@@ -9,8 +9,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from dmkl._util.types import Float64
 from dmkl.data import Dataset
-from dmkl.model.model import Float64, Model, kernel_values
+from dmkl.model.model import Model, kernel_values
 from dmkl.runtime import Runtime
 
 

@@ -12,10 +12,10 @@ import numpy as np
 import zarr
 from zarr.storage import ZipStore
 
-from dmkl.archives import check_members
+from dmkl._util.archives import check_members
+from dmkl._util.files import make_folder, writing
 from dmkl.data import Dataset, View
 from dmkl.errors import OutputError, ResourceError, StoreError, one_line
-from dmkl.files import make_folder, writing
 from dmkl.kernels import Bank
 from dmkl.model.checks import check_model
 from dmkl.model.model import Model

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dmkl._util.types import Float64
 from dmkl.data import Labels
 from dmkl.model.model import Model, predicted
-
-Float64 = NDArray[np.float64]
 
 
 def score(model: Model, scores: Float64, truth: Labels) -> dict[str, float]:

@@ -19,14 +19,14 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from dmkl._util.tiling import Grid
+from dmkl._util.types import Float64
 from dmkl.data import Dataset, Labels, View
 from dmkl.errors import DataError, did_you_mean
 from dmkl.kernels import Bank
 from dmkl.runtime import Runtime
 from dmkl.solvers import Fit, describe
-from dmkl.tiling import Grid
 
-Float64 = NDArray[np.float64]
 BATCH_BYTES = 64e6  # kernel values of one batch of new samples
 LARGEST_BATCH = 4096
 NEGLIGIBLE = 1e-9  # a sum of coefficients this small against their sizes is rounding

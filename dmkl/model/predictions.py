@@ -11,11 +11,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dmkl._util.files import write_atomically
+from dmkl._util.types import Float64
 from dmkl.data import Dataset, Labels, read_arrays
 from dmkl.errors import DataError, StoreError, one_line
-from dmkl.files import write_atomically
 from dmkl.model.contributions import contributions, winner_names
-from dmkl.model.model import Float64, Model
+from dmkl.model.model import Model
 from dmkl.runtime import Runtime
 
 OPENED = 3  # samples of each sort: right, wrong, uncertain

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from dmkl._util.registry import Registry
 from dmkl.oracles.base import MAX_STEPS, Feature, Oracle, Prepared, SvmResult
 from dmkl.oracles.certificate import FloatArray, best_intercept, least_hinge, svm_bounds
 from dmkl.oracles.libsvm import LibsvmOracle
 from dmkl.oracles.smo import SmoOracle
-from dmkl.registry import Registry
 
 ORACLES: Registry[Oracle] = Registry("oracle")
 ORACLES.register("smo", SmoOracle())

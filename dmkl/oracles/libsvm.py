@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dmkl._util.machine import available
 from dmkl.errors import ResourceError, SolverError
-from dmkl.memory import available
 from dmkl.oracles.base import (
     MAX_STEPS,
     Feature,

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from dmkl.jit import jit
+from dmkl._util.jit import jit
 from dmkl.oracles.certificate import Float64Array, FloatArray
 
 Float32Array: TypeAlias = NDArray[np.float32]

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from dmkl._util.types import Float64
 from dmkl.report.charts import Axis, Point, Series, around, band, line_chart
 from dmkl.report.contents import Contents, noun
 from dmkl.report.markup import Raw, paragraph, section
 
-Float64 = NDArray[np.float64]
 RECALL = np.linspace(0.0, 1.0, 101)
 DRAWN = 30  # faint curves; of more outputs a band holds most of them
 DOTS = 1000

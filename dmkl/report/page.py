@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from dmkl.files import write_atomically
+from dmkl._util.files import write_atomically
 from dmkl.report.certificate import certificate
 from dmkl.report.citations import citations
 from dmkl.report.confusion import confusion

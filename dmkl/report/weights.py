@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dmkl._util.types import Float64
 from dmkl.model import Model, support_per_class
 from dmkl.report.charts import Axis, Series, histogram, line_chart
 from dmkl.report.contents import Contents, noun
 from dmkl.report.images import BLUE, levels, picture, shades, shrink
 from dmkl.report.markup import Raw, bar, details, figure, heading, paragraph, percent, section, table, text
 
-Float64 = NDArray[np.float64]
 GROUPS, KERNELS = 20, 20  # in sight; what more there are is summed in one row
 LISTED = 400  # kernels behind a click
 STRIPES = 40  # classes with a row of their own in the heat map

@@ -10,10 +10,10 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from dmkl._util.files import make_folder, write_atomically, write_json
+from dmkl._util.units import parse_bytes, parse_seconds
 from dmkl.errors import ClusterError
-from dmkl.files import make_folder, write_atomically, write_json
 from dmkl.runtime.profile import Profile, seconds_of, slurm_time
-from dmkl.units import parse_bytes, parse_seconds
 
 SCRIPT, JOB, LOG = "coordinator.sh", "job.json", "coordinator.log"
 

@@ -19,8 +19,8 @@ from distributed import Client, Future, KilledWorker, get_worker
 from distributed.client import ClosedClientError
 from distributed.comm.core import CommClosedError
 
+from dmkl._util.machine import keep_freed
 from dmkl.errors import ClusterError
-from dmkl.memory import keep_freed
 from dmkl.runtime.base import run_task
 from dmkl.runtime.links import UNLIMITED, Given, Link, Loneliness, Refused
 from dmkl.runtime.timeline import Timeline

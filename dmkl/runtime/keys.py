@@ -12,8 +12,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from dmkl._util.files import writing
 from dmkl.errors import ClusterError, OutputError
-from dmkl.files import writing
 
 DEFAULT = Path("~/.config/dmkl/keys")
 AUTHORITY, CERTIFICATE, KEY = "ca.pem", "cert.pem", "key.pem"

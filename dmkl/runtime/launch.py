@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dmkl._util.machine import cores
 from dmkl.config import construct
 from dmkl.errors import ConfigError
-from dmkl.memory import cores
 from dmkl.runtime.base import Runtime
 from dmkl.runtime.local import Local
 from dmkl.runtime.profile import read_profile, require_private

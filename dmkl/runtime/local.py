@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
-from dmkl.memory import cores
+from dmkl._util.machine import cores
 from dmkl.runtime.base import one_blas_thread
 from dmkl.runtime.timeline import Timeline
 

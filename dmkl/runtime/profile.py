@@ -16,9 +16,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from dmkl._util.units import parse_bytes, parse_seconds
 from dmkl.config import construct
 from dmkl.errors import ClusterError, ConfigError, did_you_mean
-from dmkl.units import parse_bytes, parse_seconds
 
 PLACES = (Path("cluster"), Path("~/.config/dmkl"))
 NANNY_BYTES = 256 << 20  # of a job's memory that the worker's supervisor and its Python take

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import weakref
 
-from dmkl.memory import Scratch
+from dmkl._util.machine import Scratch
 
 _thread = threading.local()
 _all: weakref.WeakSet[Scratch] = weakref.WeakSet()

@@ -19,8 +19,9 @@ from typing import Any
 
 from distributed import Client
 
+from dmkl._util.files import make_folder, write_json
+from dmkl._util.units import parse_seconds
 from dmkl.errors import ClusterError
-from dmkl.files import make_folder, write_json
 from dmkl.runtime.jobs import NAME, SCHEDULER, Job, command, dask_jobqueue, job_class, job_name, options, queued
 from dmkl.runtime.keys import security
 from dmkl.runtime.links import (
@@ -37,7 +38,6 @@ from dmkl.runtime.links import (
     workers_of,
 )
 from dmkl.runtime.profile import Profile, require_private
-from dmkl.units import parse_seconds
 
 STARTING = 120.0  # seconds a running job may take until its worker connects
 SETTLED = 60.0  # seconds of work after which a job's death costs nothing of the budget

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from dmkl.registry import Registry
+from dmkl._util.registry import Registry
 from dmkl.solvers.api import Fit, solve
 from dmkl.solvers.mikl import MIKL
 from dmkl.solvers.mkl import L1MKL, VSKL, LpMKL

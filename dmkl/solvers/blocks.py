@@ -8,12 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dmkl._util.types import Mask
 from dmkl.errors import ResourceError
 from dmkl.solvers.problem import Problem
 from dmkl.solvers.state import State
 from dmkl.solvers.working_sets import whole
-
-Mask = NDArray[np.bool_]
 
 BLOCK_SHARE = 0.4  # of the memory limit, less process and held tiles, that compact blocks may take
 PROCESS_BYTES = 250_000_000  # what Python and its libraries take

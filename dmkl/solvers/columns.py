@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csc_array
 
-Float64 = NDArray[np.float64]
+from dmkl._util.types import Float64
 
 
 def no_columns(n: int, m: int) -> Any:

@@ -11,11 +11,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dmkl.losses import Loss
+from dmkl._util.types import Float64, Samples
+from dmkl.problems.losses import Loss
 from dmkl.solvers.problem import Problem
 from dmkl.solvers.proximal import Held, Penalty, Start, Streamed, minimise
-from dmkl.solvers.rounds import Answer, Certified, Question, Samples
-from dmkl.solvers.state import Float64, State
+from dmkl.solvers.rounds import Answer, Certified, Question
+from dmkl.solvers.state import State
 from dmkl.solvers.targets import first_samples
 
 INNER = 0.25  # a compact problem's tolerance as a share of the whole one's

@@ -14,11 +14,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dmkl._util.types import Float64, Samples
 from dmkl.oracles import ORACLES, Prepared, SvmResult, svm_bounds
 from dmkl.solvers.columns import column, with_columns
 from dmkl.solvers.problem import Problem, Solver
-from dmkl.solvers.rounds import Answer, Certified, Question, Rounds, Samples
-from dmkl.solvers.state import Float64, State
+from dmkl.solvers.rounds import Answer, Certified, Question, Rounds
+from dmkl.solvers.state import State
 from dmkl.solvers.working_sets import settled_set, whole
 
 WHOLE_SHARE = 0.6  # of the memory left that the average matrix may take
@@ -30,8 +31,6 @@ INNER = 0.25  # a compact problem's tolerance as a share of the whole one's
 MAX_ROUNDS = 30
 ROUGH = 0.05  # tolerance of an outline
 GROUPS = 8  # tasks a worker for the classes of one matrix
-
-Mask = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)

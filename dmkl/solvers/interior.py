@@ -18,11 +18,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dmkl.norms import MixedNorm
+from dmkl._util.types import Float64
+from dmkl.problems.norms import MixedNorm
 from dmkl.solvers.interior_equations import Equations
 from dmkl.solvers.interior_point import Machine, Point
 
-Float64 = NDArray[np.float64]
 MAX_STEPS = 60
 TO_BOUNDARY = 0.99  # share of the way to the nearest bound that a step may go
 OPTIMAL = 0.01  # complementarity below this share of the tolerance is as good as the gap (with C slacks, C large,

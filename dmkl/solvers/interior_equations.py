@@ -6,12 +6,10 @@ from typing import Any
 
 import numpy as np
 import scipy.linalg
-from numpy.typing import NDArray
 from scipy.linalg.blas import dsyrk
 
+from dmkl._util.types import Float64
 from dmkl.solvers.interior_point import Machine, Point
-
-Float64 = NDArray[np.float64]
 
 
 class Equations:

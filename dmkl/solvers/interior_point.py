@@ -8,11 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dmkl.norms import MixedNorm
+from dmkl._util.types import Float64
 from dmkl.oracles import least_hinge
+from dmkl.problems.norms import MixedNorm
 from dmkl.solvers.sweep import sweep
-
-Float64 = NDArray[np.float64]
 
 
 @dataclass

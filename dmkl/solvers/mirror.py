@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dmkl.norms import MixedNorm
+from dmkl._util.types import Float64
 from dmkl.oracles import ORACLES, least_hinge
+from dmkl.problems.norms import MixedNorm
 from dmkl.solvers.sweep import combine, quadratic_forms
 
-Float64 = NDArray[np.float64]
 MAX_SVM_CALLS = 5000
 MAX_BLOCK_STEPS = 20
 GROW, CUT = 1.15, 0.5  # of eta, after a fall and after a rise of the primal value

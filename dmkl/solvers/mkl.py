@@ -3,8 +3,8 @@
     min  1/2 [ sum_j ( sum_{a in j} ||w_a|| )^(2q) ]^(1/q) + C sum_i [1 - y_i (sum_a <w_a, phi_a(x_i)> + b)]+     VSKL
     min  1/2 ( sum_a ||w_a||^r )^(2/r) + C sum_i [...]+,   r = 2p / (p + 1)                                       LpMKL
 
-Both are one family (`dmkl.norms`). A compact block is solved whole by an interior point method, then the SVM at its
-weights gives the sparse alpha; the certificate needs nothing else.
+Both are one family (`dmkl.problems.norms`). A compact block is solved whole by an interior point method, then the SVM
+at its weights gives the sparse alpha; the certificate needs nothing else.
 """
 
 from __future__ import annotations
@@ -16,17 +16,18 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from dmkl._util.registry import Registry
+from dmkl._util.types import Float64, Samples
 from dmkl.errors import ConfigError
-from dmkl.norms import MixedNorm
 from dmkl.oracles import ORACLES, least_hinge
-from dmkl.registry import Registry
+from dmkl.problems.norms import MixedNorm
 from dmkl.solvers.blocks import own_layers
 from dmkl.solvers.fixed_weights import outlined
 from dmkl.solvers.mirror import solve_mirror
 from dmkl.solvers.problem import Problem, Solver
-from dmkl.solvers.rounds import Answer, Certified, Question, Rounds, Samples
+from dmkl.solvers.rounds import Answer, Certified, Question, Rounds
 from dmkl.solvers.screening import solve_screened
-from dmkl.solvers.state import Float64, State
+from dmkl.solvers.state import State
 from dmkl.solvers.sweep import combine, quadratic_forms
 from dmkl.solvers.uniform import BoundedByC, check_C
 from dmkl.solvers.working_sets import whole

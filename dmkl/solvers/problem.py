@@ -11,10 +11,11 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from dmkl._util.types import Float64
 from dmkl.data import Labels
 from dmkl.events import Observer, ignore
 from dmkl.runtime import Runtime
-from dmkl.solvers.state import Float64, State
+from dmkl.solvers.state import State
 from dmkl.stack import KernelStack
 
 

@@ -16,14 +16,14 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from dmkl._util.types import Float64, Samples
 from dmkl.runtime.base import run_task
 from dmkl.solvers.blocks import block_room, require_room
 from dmkl.solvers.columns import column, with_columns
 from dmkl.solvers.problem import Problem
-from dmkl.solvers.state import Float64, State
+from dmkl.solvers.state import State
 from dmkl.solvers.working_sets import first_sets, next_set, whole
 
-Samples = NDArray[np.int64]
 GROWTH_ROOM = 4  # how many times its first size a block of random samples is expected to reach
 
 

@@ -15,13 +15,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dmkl.norms import MixedNorm
+from dmkl._util.types import Float64
 from dmkl.oracles import ORACLES
+from dmkl.problems.norms import MixedNorm
 from dmkl.solvers.interior import Interior, follow, solve_interior
 from dmkl.solvers.interior_point import Machine, Point
 from dmkl.solvers.sweep import combine, quadratic_forms
 
-Float64 = NDArray[np.float64]
 Kernels = NDArray[np.int64]
 FEW = 48  # kernels: fewer are not worth choosing among, and of more this many take part in any case
 OUTLINE = 0.05  # tolerance of the SVM on their average

@@ -16,14 +16,15 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from dmkl._util.types import Float64, Samples
 from dmkl.data import Labels
 from dmkl.errors import ConfigError
-from dmkl.losses import Loss
+from dmkl.problems.losses import Loss
 from dmkl.solvers.blocks import own_layers
 from dmkl.solvers.problem import MINOR, Problem, Solver, shares_of_largest
 from dmkl.solvers.proximal import Held, Penalty, Start, Streamed, minimise
-from dmkl.solvers.rounds import Answer, Certified, Question, Rounds, Samples
-from dmkl.solvers.state import Float64, State
+from dmkl.solvers.rounds import Answer, Certified, Question, Rounds
+from dmkl.solvers.state import State
 from dmkl.solvers.targets import WithLoss, first_samples
 from dmkl.solvers.uniform import UniformMKL
 from dmkl.stack import KernelStack

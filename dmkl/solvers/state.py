@@ -13,12 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csc_array
 
-from dmkl.archives import check_members
+from dmkl._util.archives import check_members
+from dmkl._util.files import write_atomically
+from dmkl._util.types import Float64
 from dmkl.errors import StoreError, one_line
-from dmkl.files import write_atomically
 from dmkl.solvers.columns import no_columns
 
-Float64 = NDArray[np.float64]
 COUNTERS = ("round", "svm_calls", "oracle_calls", "passes", "room")
 COLUMN_PARTS = ("data", "indices", "indptr")
 DIGEST = 32  # bytes of the checksum in front of a checkpoint

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dmkl.jit import jit
+from dmkl._util.jit import jit
+from dmkl._util.types import Float64
 
-Float64 = NDArray[np.float64]
 SQUARE = 32
 
 

@@ -8,10 +8,10 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from dmkl._util.types import Float64
 from dmkl.data import Labels
-from dmkl.losses import LOSSES, Loss
+from dmkl.problems.losses import LOSSES, Loss
 from dmkl.solvers.problem import Formulation, Problem
-from dmkl.solvers.state import Float64
 from dmkl.solvers.working_sets import first_sets, whole
 
 

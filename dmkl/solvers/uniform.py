@@ -13,12 +13,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from dmkl._util.types import Float64
 from dmkl.errors import ConfigError
 from dmkl.solvers.fixed_loss import FixedLoss
 from dmkl.solvers.fixed_weights import FixedWeights
 from dmkl.solvers.problem import MINOR, Formulation, Problem, Solver
 from dmkl.solvers.rounds import Rounds
-from dmkl.solvers.state import Float64
 from dmkl.solvers.targets import WithLoss
 
 

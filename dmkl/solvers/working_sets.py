@@ -7,7 +7,8 @@ after the first round, so the compact problem ends up right: at the latest when 
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
+
+from dmkl._util.types import Float64, Mask
 
 SMALL = 800  # up to so many samples the set is all of them from the start
 START = 300  # random samples of either side to begin with
@@ -15,9 +16,6 @@ GROWTH = 1.0  # of the set's size, at most this share is added a round
 LEAST_GROWTH = 500
 NEAR = 1.05  # margins below this are taken along when there is room
 FAR = 1.5  # margins above this leave the set again
-
-Mask = NDArray[np.bool_]
-Float64 = NDArray[np.float64]
 
 
 def whole(n: int) -> bool:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from dmkl._util.machine import Budget
 from dmkl.errors import ConfigError
-from dmkl.memory import Budget
 from dmkl.runtime import Local, Runtime
 from dmkl.stack.computed import ComputedShard
 from dmkl.stack.parts import PartStack

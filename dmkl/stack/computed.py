@@ -9,11 +9,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from dmkl._util.tiling import Grid
+from dmkl._util.types import Float64
 from dmkl.kernels import base_tile
 from dmkl.store import KernelStore, StoredPair, opened
-from dmkl.tiling import Grid
-
-Float64 = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dmkl.jit import jit
+from dmkl._util.jit import jit
 
 SQUARE = 64  # columns compared together
 

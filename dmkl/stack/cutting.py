@@ -9,14 +9,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dmkl._util.machine import Scratch
+from dmkl._util.types import Float64, Samples
 from dmkl.events import Progress
-from dmkl.memory import Scratch
 from dmkl.runtime import Runtime
 from dmkl.stack.gather import Gather, answer_chunk, assemble_matrix, chunks, gather_into, gather_shard, place
 from dmkl.stack.tiled import Tiled
 
-Float64 = NDArray[np.float64]
-Samples = NDArray[np.int64]
 CHUNK_ROOM = 0.3  # of a worker's memory that the blocks it cuts at once may take
 
 

@@ -8,12 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dmkl._util.types import Float64, Mask
 from dmkl.runtime.base import itself
 from dmkl.stack import expansions
 from dmkl.stack.tiled import Tiled
-
-Float64 = NDArray[np.float64]
-Mask = NDArray[np.bool_]
 
 
 class Expanding(Tiled):

@@ -13,10 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dmkl._util.types import Float64, Samples
 from dmkl.stack.shards import Shard
-
-Float64 = NDArray[np.float64]
-Samples = NDArray[np.int64]
 
 
 def pieces_of(shard: Shard, kernels: Sequence[int]) -> Iterator[tuple[int, slice, slice, NDArray[Any]]]:

@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dmkl.memory import Scratch
+from dmkl._util.machine import Scratch
+from dmkl._util.types import Samples
 from dmkl.runtime.scratch import thread_scratch
 from dmkl.stack.cuts import cut, mirror
 from dmkl.stack.loops import rows_of
 from dmkl.stack.passes import combine_tile
 from dmkl.stack.shards import Shard
 
-Samples = NDArray[np.int64]
 COMBINED = -1  # stands for a weighted sum where otherwise a kernel's number stands
 
 

@@ -13,10 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dmkl.jit import jit
+from dmkl._util.jit import jit
+from dmkl._util.types import Float64, Samples
 
-Float64 = NDArray[np.float64]
-Samples = NDArray[np.int64]
 STRIP = 64  # rows of a tile: 256 kB
 TOGETHER = 4  # tiles summed in one go
 

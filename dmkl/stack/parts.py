@@ -11,8 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from dmkl._util.tiling import Grid, UnevenGrid
+from dmkl._util.types import Float64, Samples
 from dmkl.errors import DataError
 from dmkl.runtime.base import itself
 from dmkl.stack.cuts import cut
@@ -20,10 +22,6 @@ from dmkl.stack.expansions import pieces_of
 from dmkl.stack.loops import rows_of
 from dmkl.stack.shards import Shard, Tile
 from dmkl.stack.stack import KernelStack
-from dmkl.tiling import Grid, UnevenGrid
-
-Float64 = NDArray[np.float64]
-Samples = NDArray[np.int64]
 
 
 @dataclass(frozen=True)

@@ -10,14 +10,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dmkl._util.types import Float64, Mask, Samples
 from dmkl.stack.loops import TOGETHER, add_four, add_one, multiply_both_ways, rows_of
 from dmkl.stack.shards import Shard, Tile
 
-Float64 = NDArray[np.float64]
-Samples = NDArray[np.int64]
-Mask = NDArray[np.bool_]
 FEW = 8  # classes up to which reading a tile once in float32 is quicker than converting it for matrix products
 
 

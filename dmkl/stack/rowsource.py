@@ -17,6 +17,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from dmkl._util.tiling import Grid
+from dmkl._util.types import Samples
 from dmkl.errors import SolverError
 from dmkl.kernels.bases import GIVEN
 from dmkl.stack.computed import ComputedShard, row_means
@@ -24,9 +26,7 @@ from dmkl.stack.parts import PartStack
 from dmkl.stack.shards import ArrayShard, ChosenShard, HeldShard, Shard, StoreShard
 from dmkl.stack.stack import KernelStack
 from dmkl.store import opened
-from dmkl.tiling import Grid
 
-Samples = NDArray[np.int64]
 PIECE = 128  # rows of one question, where any samples cost the same
 CHUNK = 2048  # and columns
 BATCH = 512  # samples that a learner gets at once

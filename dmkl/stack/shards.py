@@ -13,8 +13,8 @@ from typing import Any, Protocol
 
 from numpy.typing import NDArray
 
+from dmkl._util.tiling import Grid
 from dmkl.store import opened, sound_tile
-from dmkl.tiling import Grid
 
 Tile = NDArray[Any]
 

@@ -15,9 +15,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from dmkl._util.machine import Budget, Scratch
+from dmkl._util.tiling import Grid
+from dmkl._util.types import Float64, Mask, Samples
 from dmkl.errors import SolverError
 from dmkl.events import Observer, ignore
-from dmkl.memory import Budget, Scratch
 from dmkl.runtime import Local, Runtime
 from dmkl.runtime.base import itself
 from dmkl.stack import passes
@@ -28,14 +30,10 @@ from dmkl.stack.expanding import Expanding
 from dmkl.stack.loops import rows_of
 from dmkl.stack.shards import ArrayShard, HeldShard, choose
 from dmkl.store import Mended
-from dmkl.tiling import Grid
 
 if TYPE_CHECKING:
     from dmkl.stack.parts import PartStack
 
-Float64 = NDArray[np.float64]
-Samples = NDArray[np.int64]
-Mask = NDArray[np.bool_]
 LARGEST_TILE = 1024
 
 

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dmkl._util.machine import Budget
+from dmkl._util.tiling import Grid
 from dmkl.events import Observer, Progress
-from dmkl.memory import Budget
 from dmkl.runtime import Runtime
-from dmkl.tiling import Grid
 
 
 class Tiled:

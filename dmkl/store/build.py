@@ -6,15 +6,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from dmkl._util.files import locked, make_folder
+from dmkl._util.tiling import Grid
 from dmkl.data import Dataset
 from dmkl.errors import OutputError
 from dmkl.events import Observer, Progress, ignore
-from dmkl.files import locked, make_folder
 from dmkl.kernels import Bank
 from dmkl.kernels.centring import Sums, row_means, tile_sums
 from dmkl.runtime import Runtime
 from dmkl.store.store import KernelStore, opened
-from dmkl.tiling import Grid
 
 
 def build_store(

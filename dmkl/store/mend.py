@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from dmkl._util.files import append_line
 from dmkl.errors import OutputError, ResourceError, StoreError
-from dmkl.files import append_line
 from dmkl.runtime.base import run_task
 from dmkl.store.build import fill_tile
 from dmkl.store.store import KernelStore, UnusableTile

@@ -27,14 +27,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dmkl._util.files import writing
+from dmkl._util.tiling import Grid
 from dmkl.data import Dataset
 from dmkl.errors import ConfigError, ResourceError, StoreError, one_line
-from dmkl.files import writing
 from dmkl.kernels import Bank
 from dmkl.store.arrays import create_tiled, put_array, read_layer, write_tile_file
 from dmkl.store.reading import array_of, get, open_group, read_header
 from dmkl.store.views import StoredViews, describe_dataset, read_labels, write_dataset
-from dmkl.tiling import Grid
 from dmkl.version import __version__
 
 SCHEMA = 1

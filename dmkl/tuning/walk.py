@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
+from dmkl._util.files import make_folder, write_json
+from dmkl._util.machine import Budget
 from dmkl.data import Fold, Labels
-from dmkl.files import make_folder, write_json
-from dmkl.memory import Budget
 from dmkl.model import score_like
 from dmkl.runtime import Local
 from dmkl.solvers import Fit, solve

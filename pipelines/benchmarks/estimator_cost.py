@@ -22,8 +22,8 @@ import dmkl
 from dmkl.config import Config, parse_config
 from dmkl.data import Dataset, Labels
 from dmkl.estimators.training import TrainingSet
-from dmkl.experiment import EXAMPLES
-from dmkl.experiment.prepare import prepare
+from dmkl.run import EXAMPLES
+from dmkl.run.prepare import prepare
 from dmkl.runtime import Local
 
 GOAL = 1.1

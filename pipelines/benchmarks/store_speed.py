@@ -23,13 +23,13 @@ from typing import TypeVar
 import numpy as np
 import threadpoolctl
 
+from dmkl._util.machine import cores, peak_resident
+from dmkl._util.tiling import Grid
 from dmkl.config import KernelConfig
 from dmkl.data import Dataset, make_labels, make_view
 from dmkl.kernels import plan_bank
-from dmkl.memory import cores, peak_resident
 from dmkl.runtime import Local
 from dmkl.store import build_store
-from dmkl.tiling import Grid
 
 WIDTHS = (0.25, 0.5, 1.0, 2.0, 4.0)  # multiples of the median distance
 DIMENSIONS = (64, 128, 200, 300)

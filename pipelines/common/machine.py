@@ -12,7 +12,7 @@ from typing import Any
 import psutil
 
 import dmkl
-from dmkl.memory import cores, cpu
+from dmkl._util.machine import cores, cpu
 
 PACKAGES = ("numpy", "scipy", "numba", "scikit-learn", "dask", "zarr", "libsvm-official")
 

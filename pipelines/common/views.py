@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from dmkl.jit import jit
+from dmkl._util.jit import jit
 from dmkl.kernels.bases import BASES
 from pipelines.common.data import data_file
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 import dmkl
-from dmkl.memory import peak_resident
+from dmkl._util.machine import peak_resident
 from dmkl.model import make_model
 from dmkl.runtime import Local
 from dmkl.stack import open_stack

@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 
 import dmkl
-from dmkl.losses import LOSSES as KNOWN
+from dmkl.problems.losses import LOSSES as KNOWN
 from dmkl.runtime.base import run_task
 from dmkl.solvers.proximal import minimise
 from dmkl.solvers.proximal.operators import Held

@@ -10,7 +10,7 @@ import numpy as np
 import threadpoolctl
 
 import dmkl
-from dmkl.norms import MixedNorm
+from dmkl.problems.norms import MixedNorm
 from dmkl.solvers import mkl
 from dmkl.solvers.mirror import solve_mirror
 from dmkl.solvers.screening import solve_screened

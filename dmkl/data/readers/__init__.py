@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from dmkl._util.registry import Registry
 from dmkl.data.readers.common import Arrays, Length, Stream
 from dmkl.data.readers.delimited import read_csv, read_tsv, stream_csv, stream_tsv
 from dmkl.data.readers.matlab import read_mat
@@ -14,7 +15,6 @@ from dmkl.data.readers.parquet import read_parquet, stream_parquet
 from dmkl.data.readers.svmlight import read_svmlight
 from dmkl.data.readers.zarr_store import read_zarr, stream_zarr
 from dmkl.errors import DataError, DmklError, ResourceError, did_you_mean, one_line
-from dmkl.registry import Registry
 
 READERS: Registry[Callable[[Path], Arrays]] = Registry("file suffix")
 READERS.register(".npz", read_npz)

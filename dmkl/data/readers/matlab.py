@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
+from dmkl._util.machine import available
 from dmkl.data.dataset import Block
 from dmkl.data.readers import matlab_child
 from dmkl.data.readers.common import Arrays, csr_from_parts
 from dmkl.errors import DataError
-from dmkl.memory import available
 
 MATRICES = ("X", "D_", "K_")  # names of blocks, whose rows are samples even when there is just one
 LEAST = 1 << 30  # bytes of address space that Python and its libraries want before they read anything

@@ -15,10 +15,10 @@ from typing import IO, Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from dmkl.archives import check_members
+from dmkl._util.archives import check_members
+from dmkl._util.machine import require_free
 from dmkl.data.readers.common import Arrays, Length, csr_from_parts
 from dmkl.errors import DataError
-from dmkl.memory import require_free
 
 MAGIC = b"\x93NUMPY"
 HEADERS = {1: np.lib.format.read_array_header_1_0, 2: np.lib.format.read_array_header_2_0}

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dmkl._util.machine import require_free
 from dmkl.data.readers.common import Arrays, Length
 from dmkl.errors import DataError
-from dmkl.memory import require_free
 
 SMALLEST = 8  # bytes a cell takes at least, as numbers or text of ours; encoded, a million may take ten
 BUFFER = 2**20  # bytes of a column that are read at a time; else whole row groups would be, often all of the file

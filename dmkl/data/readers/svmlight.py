@@ -6,9 +6,9 @@ from pathlib import Path
 
 import numpy as np
 
+from dmkl._util.machine import require_free
 from dmkl.data.readers.common import Arrays, as_csr
 from dmkl.errors import DataError
-from dmkl.memory import require_free
 
 
 def read_svmlight(path: Path) -> Arrays:

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dmkl._util.machine import available, require_free
 from dmkl.data.readers.common import Arrays, Length
 from dmkl.errors import DataError
-from dmkl.memory import available, require_free
 
 MOST_CHUNKS = 100_000  # each takes a tenth of a millisecond, whether it is there or not
 

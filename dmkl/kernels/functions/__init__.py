@@ -1,5 +1,6 @@
 """The kernel functions: one file each (families share one), one registration line each."""
 
+from dmkl._util.registry import Registry
 from dmkl.kernels.functions.base import Kernel, Scales
 from dmkl.kernels.functions.chi2 import AdditiveChi2, Chi2
 from dmkl.kernels.functions.given import Distance, Precomputed, Similarity
@@ -10,7 +11,6 @@ from dmkl.kernels.functions.linear import Linear
 from dmkl.kernels.functions.poly import Poly
 from dmkl.kernels.functions.rbf import Rbf
 from dmkl.kernels.functions.sigmoid import Sigmoid
-from dmkl.registry import Registry
 
 KERNELS: Registry[type[Kernel]] = Registry("kernel")
 KERNELS.register("linear", Linear)

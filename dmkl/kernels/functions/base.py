@@ -9,11 +9,11 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from dmkl._util.types import Float64
 from dmkl.errors import ConfigError
 from dmkl.kernels import loops
 
 Float32 = NDArray[np.float32]
-Float64 = NDArray[np.float64]
 STRIP = 256  # rows of a tile: 1 MB of float32, still in a cache, and few calls for threads to wait at
 
 

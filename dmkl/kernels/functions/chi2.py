@@ -3,7 +3,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from dmkl.kernels.functions.base import ExponentialKernel, Float64, Kernel
+from dmkl._util.types import Float64
+from dmkl.kernels.functions.base import ExponentialKernel, Kernel
 
 
 @dataclass(frozen=True)

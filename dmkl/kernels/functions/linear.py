@@ -3,7 +3,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from dmkl.kernels.functions.base import Float64, Kernel
+from dmkl._util.types import Float64
+from dmkl.kernels.functions.base import Kernel
 
 
 @dataclass(frozen=True)

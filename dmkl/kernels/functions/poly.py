@@ -3,8 +3,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import ClassVar, Self
 
+from dmkl._util.types import Float64
 from dmkl.errors import ConfigError
-from dmkl.kernels.functions.base import Float64, Kernel, Scales, fit_multiple
+from dmkl.kernels.functions.base import Kernel, Scales, fit_multiple
 
 HIGHEST = 1000  # degree: each is a multiplication
 

@@ -3,7 +3,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import ClassVar, Self
 
-from dmkl.kernels.functions.base import ExponentialKernel, Float32, Float64, Scales, exponential, fit_width
+from dmkl._util.types import Float64
+from dmkl.kernels.functions.base import ExponentialKernel, Float32, Scales, exponential, fit_width
 
 
 @dataclass(frozen=True)

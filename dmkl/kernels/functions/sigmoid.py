@@ -5,7 +5,8 @@ from typing import ClassVar, Self
 
 import numpy as np
 
-from dmkl.kernels.functions.base import Float64, Kernel, Scales, fit_multiple
+from dmkl._util.types import Float64
+from dmkl.kernels.functions.base import Kernel, Scales, fit_multiple
 
 
 @dataclass(frozen=True)

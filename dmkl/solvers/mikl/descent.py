@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from dmkl.proxes import TINY, GroupNorm
+from dmkl._util.types import Float64
+from dmkl.problems.proxes import TINY, GroupNorm
 from dmkl.solvers.mikl.rows import Rows
-from dmkl.solvers.state import Float64
 
 POWER_STEPS = 12  # of the power iteration; the step need not be exact
 

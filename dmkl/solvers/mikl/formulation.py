@@ -19,12 +19,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from dmkl._util.types import Float64
 from dmkl.data import Labels, make_labels
 from dmkl.errors import ConfigError, did_you_mean
-from dmkl.proxes import GroupNorm
+from dmkl.problems.proxes import GroupNorm
 from dmkl.solvers.mikl.rounds import METHODS, Shape, SparseRounds
 from dmkl.solvers.problem import Formulation, Problem, Solver, shares_of_largest
-from dmkl.solvers.state import Float64
 from dmkl.stack import KernelStack
 
 NORMS = {"1": (1, 1, 1), "2": (2, 2, 1), "21;1": (2, 1, 1), "21;2": (2, 1, 2), "12;1": (1, 2, 1), "12;2": (1, 2, 2)}

@@ -17,10 +17,10 @@ import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
 
-from dmkl.proxes import GroupNorm, Jacobian
+from dmkl._util.types import Float64
+from dmkl.problems.proxes import GroupNorm, Jacobian
 from dmkl.solvers.mikl.descent import Point, loss_of, slack
 from dmkl.solvers.mikl.rows import Rows, weighed
-from dmkl.solvers.state import Float64
 
 FIRST_SIGMA, LARGEST_SIGMA = 100.0, 1e8  # in units of the step of forward-backward
 PROXIMAL_STEPS, NEWTON_STEPS, HALVINGS = 60, 30, 30

@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csc_array, hstack
 
-from dmkl.proxes import GroupNorm, groups_of
+from dmkl._util.types import Float64, Mask
+from dmkl.problems.proxes import GroupNorm, groups_of
 from dmkl.runtime.base import itself
 from dmkl.solvers.blocks import block_room
 from dmkl.solvers.mikl.descent import Point, descend, first_step, lower_bound, start_at
@@ -18,9 +19,7 @@ from dmkl.solvers.mikl.newton import polish
 from dmkl.solvers.mikl.rows import Grams, Held, Rows, Streamed
 from dmkl.solvers.mikl.sets import entering, screened
 from dmkl.solvers.problem import Problem
-from dmkl.solvers.state import Float64, State
-
-Mask = NDArray[np.bool_]
+from dmkl.solvers.state import State
 
 METHODS = ("", "fista", "plain")
 WHOLE = 4000  # coefficients that are solved at once: nothing is won by leaving some out

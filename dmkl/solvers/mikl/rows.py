@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import coo_array, csr_array
 
-from dmkl.proxes import Jacobian
-from dmkl.solvers.state import Float64
+from dmkl._util.types import Float64
+from dmkl.problems.proxes import Jacobian
 from dmkl.stack import KernelStack
 
 COPIES = 3  # of what is cut out while a Newton matrix is made

@@ -11,12 +11,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
-from dmkl.proxes import TINY, GroupNorm, groups_of
-from dmkl.solvers.state import Float64
-
-Mask = NDArray[np.bool_]
+from dmkl._util.types import Float64, Mask
+from dmkl.problems.proxes import TINY, GroupNorm, groups_of
 
 NEAR = 0.9  # of the bound, or of the largest in its group
 FEWEST, AS_MANY = 200, 2  # groups that may enter: so many, or so many times those with coefficients

@@ -17,10 +17,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dmkl._util.types import Float64, Samples
 from dmkl.runtime import Runtime
-from dmkl.solvers.state import Float64
 from dmkl.stack import KernelStack
-from dmkl.stack.rowsource import RowSource, Samples
+from dmkl.stack.rowsource import RowSource
 
 SMALL = 1 << 20  # kernel values of a batch that threads are not worth starting for
 LARGEST = 1 << 24  # kernel values (64 MB) of one batch and the one before: more are not kept while others are used

@@ -13,13 +13,12 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from dmkl.jit import jit
+from dmkl._util.jit import jit
+from dmkl._util.types import Float64, Samples
 from dmkl.runtime import Runtime
-from dmkl.solvers.state import Float64
 from dmkl.stack import KernelStack
 from dmkl.stack.rowsource import RowSource
 
-Samples = NDArray[np.int64]
 ROWS = 256  # of a block in one task
 HELD_SHARE = 0.4  # of the memory left that all kernels of a working set may take
 DOUBLE_UP_TO = 2000  # samples whose weighted sum is kept in float64 whatever the tolerance is

@@ -12,12 +12,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from dmkl._util.types import Float64
 from dmkl.solvers.obscure.block import Block
 from dmkl.solvers.obscure.hull import NEGLIGIBLE, Mixture, best_mixture
 from dmkl.solvers.obscure.loss import RowLoss
 from dmkl.solvers.obscure.norm import PNorm
 from dmkl.solvers.obscure.rows import ascend
-from dmkl.solvers.state import Float64
 
 STEPS = 60  # SVMs in one call at most
 SWEEPS = 3000  # over the rows in one SVM at most

@@ -17,12 +17,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from dmkl._util.registry import Registry
+from dmkl._util.types import Float64
 from dmkl.data import Labels
 from dmkl.errors import ConfigError
-from dmkl.registry import Registry
 from dmkl.solvers.obscure.stages import Plan, Stages
 from dmkl.solvers.problem import MINOR, Formulation, Problem, Solver
-from dmkl.solvers.state import Float64
 from dmkl.solvers.uniform import BoundedByC, UniformMKL, check_C
 
 FOREVER = 10**9

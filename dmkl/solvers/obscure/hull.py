@@ -17,7 +17,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from dmkl.solvers.obscure.norm import Float64, weigh
+from dmkl._util.types import Float64
+from dmkl.solvers.obscure.norm import weigh
 
 NEWTON_STEPS = 40
 CENTRED = 1e-3  # a Newton decrement this small against the barrier's weight ends a stage

@@ -11,10 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from dmkl.solvers.obscure.block import Samples
+from dmkl._util.types import Float64, Samples
 from dmkl.solvers.obscure.loss import RowLoss, scaled_dual
 from dmkl.solvers.obscure.norm import PNorm
-from dmkl.solvers.state import Float64
 from dmkl.stack import KernelStack
 from dmkl.stack.rowsource import RowSource
 

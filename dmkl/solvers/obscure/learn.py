@@ -12,14 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
+from dmkl._util.types import Float64, Samples
 from dmkl.events import Progress
 from dmkl.solvers.obscure.asking import NOBODY, Answer, answer, asking, fits
 from dmkl.solvers.obscure.loss import RowLoss
 from dmkl.solvers.obscure.norm import PNorm
 from dmkl.solvers.obscure.walk import COUNT, NUMBERS, PULL, SCALE, TIME, WEIGHT, walk
 from dmkl.solvers.problem import Problem
-from dmkl.solvers.state import Float64
-from dmkl.stack.rowsource import RowSource, Samples
+from dmkl.stack.rowsource import RowSource
 
 ONLINE, PROXIMAL, EXACT = range(3)
 STAGES = ("online", "stochastic", "exact")

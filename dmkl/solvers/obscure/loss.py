@@ -10,12 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dmkl._util.types import Float64, Samples
 from dmkl.solvers.obscure.rows import onto_sets
-from dmkl.solvers.state import Float64
-
-Samples = NDArray[np.int64]
 
 
 @dataclass(frozen=True)

@@ -10,11 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from dmkl.jit import jit
-
-Float64 = NDArray[np.float64]
+from dmkl._util.jit import jit
+from dmkl._util.types import Float64
 
 
 @jit()

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dmkl.jit import jit
+from dmkl._util.jit import jit
+from dmkl._util.types import Float64
 
-Float64 = NDArray[np.float64]
 IDLE = 1e-15  # a change of this share of C is rounding
 
 

@@ -6,12 +6,12 @@ import time
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dmkl._util.types import Float64, Mask, Samples
 from dmkl.events import Note
 from dmkl.runtime.base import one_blas_thread
 from dmkl.solvers.columns import no_columns, with_columns
-from dmkl.solvers.obscure.block import Block, Samples, open_block
+from dmkl.solvers.obscure.block import Block, open_block
 from dmkl.solvers.obscure.exact import solve_exact
 from dmkl.solvers.obscure.judge import Judged, judge, scaled, scores_of
 from dmkl.solvers.obscure.learn import (
@@ -29,11 +29,10 @@ from dmkl.solvers.obscure.loss import RowLoss
 from dmkl.solvers.obscure.norm import PNorm
 from dmkl.solvers.obscure.walk import COUNT
 from dmkl.solvers.problem import Problem
-from dmkl.solvers.state import Float64, State
+from dmkl.solvers.state import State
 from dmkl.solvers.working_sets import whole
 from dmkl.stack.rowsource import row_source
 
-Mask = NDArray[np.bool_]
 ONLINE_STEP = 16.0  # of stage 1, in units of 1 / L^2
 DIAGONALS = 256  # samples that the online step is chosen by
 FEWEST = 1000  # samples of the first working set, if so many matter, when nothing is known of them

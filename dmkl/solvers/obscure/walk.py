@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dmkl.jit import jit
+from dmkl._util.jit import jit
+from dmkl._util.types import Float64
 from dmkl.solvers.obscure.norm import weigh
 
-Float64 = NDArray[np.float64]
 # of `numbers`: t, s_t, the scale, the sum of the scales of how many samples, updates so far
 TIME, PULL, SCALE, WEIGHT, COUNT, UPDATES = range(6)
 NUMBERS = 6

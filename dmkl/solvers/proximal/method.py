@@ -23,11 +23,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from dmkl.losses import Loss, Slack, Smooth, balanced
+from dmkl._util.types import Float64
+from dmkl.problems.losses import Loss, Slack, Smooth, balanced
 from dmkl.solvers.proximal.newton import System
 from dmkl.solvers.proximal.operators import Kernels
 from dmkl.solvers.proximal.points import Found, Penalty, Start, better
-from dmkl.solvers.state import Float64
 
 OUTER_STEPS = 60
 NEWTON_STEPS = 50  # in one outer step

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.linalg
 
+from dmkl._util.types import Float64
 from dmkl.solvers.proximal.operators import Kernels
-from dmkl.solvers.state import Float64
 
 CHOLESKY_UP_TO = 4000
 JITTER = 1e-10  # of the mean diagonal: kernels are semidefinite up to rounding

@@ -7,11 +7,10 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from dmkl.solvers.state import Float64
+from dmkl._util.types import Float64, Samples
 from dmkl.solvers.sweep import combine, multiply
 from dmkl.stack import KernelStack
 
-Samples = NDArray[np.int64]
 PIECES = 2.0  # bytes in flight while a matrix is put together, as a multiple of its own
 
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from dmkl.losses import Loss
-from dmkl.solvers.state import Float64
+from dmkl._util.types import Float64
+from dmkl.problems.losses import Loss
 
 
 @dataclass(frozen=True)

@@ -11,12 +11,13 @@ import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
 
+from dmkl._util.types import Float64
 from dmkl.oracles import ORACLES, least_hinge
 from dmkl.solvers.blocks import Blocks
 from dmkl.solvers.columns import column, dense, with_columns
 from dmkl.solvers.fixed_weights import FixedWeights
 from dmkl.solvers.problem import Problem
-from dmkl.solvers.state import Float64, State
+from dmkl.solvers.state import State
 from dmkl.solvers.sweep import combine, multiply
 from dmkl.solvers.working_sets import next_set, settled_set
 

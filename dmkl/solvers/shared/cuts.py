@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dmkl._util.types import Float64
 from dmkl.solvers.shared.simplex_qp import simplex_qp
 
-Float64 = NDArray[np.float64]
 KEPT = 12  # newest cuts of an owner; older ones stay while they hold the minimum up
 HOLDING = 1e-6  # a multiplier above this does
 

@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dmkl.registry import Registry
+from dmkl._util.registry import Registry
+from dmkl._util.types import Float64
 from dmkl.solvers.blocks import Blocks, block_room
 from dmkl.solvers.columns import column
 from dmkl.solvers.fixed_weights import ROUGH
@@ -33,7 +34,7 @@ from dmkl.solvers.shared.sum import (
     STIFFEST,
     svm_tolerance,
 )
-from dmkl.solvers.state import Float64, State
+from dmkl.solvers.state import State
 from dmkl.solvers.working_sets import first_sets, whole
 
 WALK = 4.0  # SVM calls of the first walk, as a multiple of the root of the number of classes

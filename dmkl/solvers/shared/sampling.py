@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-Float64 = NDArray[np.float64]
+from dmkl._util.types import Float64
+
 WALKED = ("log_weights", "log_gamma", "weight_sum", "gamma_sum", "path")
 
 

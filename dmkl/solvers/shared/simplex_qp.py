@@ -11,10 +11,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg.lapack import dgetrf, dgetrs  # lu_factor's checks take longer than so few equations
 
-Float64 = NDArray[np.float64]
+from dmkl._util.types import Float64
+
 MAX_STEPS = 60
 TOL = 1e-10  # of complementarity, against the size of the heights
 ENOUGH = 1e-9  # what may be left of the stationarity equations

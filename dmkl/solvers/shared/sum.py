@@ -7,13 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from dmkl.registry import Registry
+from dmkl._util.registry import Registry
+from dmkl._util.types import Float64
 from dmkl.solvers.blocks import Blocks, block_room
 from dmkl.solvers.fixed_weights import outlined
 from dmkl.solvers.problem import Problem
 from dmkl.solvers.shared.classes import Classes
 from dmkl.solvers.shared.cuts import Cuts
-from dmkl.solvers.state import Float64, State
+from dmkl.solvers.state import State
 from dmkl.solvers.working_sets import first_sets, whole
 
 INNER_STEPS = 25  # combinations of kernels tried in one round at most

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from sklearn.svm import SVC
 
 from dmkl.cli.signals import terminable
-from dmkl.norms import MixedNorm
+from dmkl.problems.norms import MixedNorm
 from dmkl.solvers.mirror import solve_mirror
 from dmkl.stack import open_stack
 from dmkl.store import KernelStore

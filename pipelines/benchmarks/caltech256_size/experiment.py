@@ -15,10 +15,10 @@ from pathlib import Path
 
 import numpy as np
 
+from dmkl._util.tiling import Grid
+from dmkl._util.units import parse_bytes
 from dmkl.cli.signals import terminable
 from dmkl.store import projected_bytes
-from dmkl.tiling import Grid
-from dmkl.units import parse_bytes
 from pipelines.common.caltech256 import CLASSES, KERNELS, write_data
 from pipelines.common.commands import Ran, dmkl
 from pipelines.common.data import MissingData

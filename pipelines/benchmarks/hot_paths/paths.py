@@ -13,16 +13,16 @@ import numpy as np
 import threadpoolctl
 from numpy.typing import NDArray
 
+from dmkl._util.tiling import Grid
 from dmkl.config import KernelConfig
 from dmkl.data import Dataset, make_labels, make_view
 from dmkl.kernels import plan_bank
-from dmkl.norms import MixedNorm
 from dmkl.oracles import ORACLES, solve_svm
+from dmkl.problems.norms import MixedNorm
 from dmkl.runtime import Local
 from dmkl.solvers.interior import solve_interior
 from dmkl.stack import KernelStack, open_stack
 from dmkl.store import build_store
-from dmkl.tiling import Grid
 
 GOAL = 0.6
 FLOAT = 4  # bytes of a stored value

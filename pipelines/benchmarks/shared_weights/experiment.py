@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 import dmkl
-from dmkl.units import parse_bytes
+from dmkl._util.units import parse_bytes
 from pipelines.benchmarks.shared_weights.synthetic import WIDTHS, gaussian_kernels, synthetic
 from pipelines.common import commands
 from pipelines.common.banks import MEMORY, WORKERS

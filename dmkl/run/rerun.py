@@ -11,9 +11,9 @@ import numpy as np
 
 from dmkl.config import Config, Settings, parse_config
 from dmkl.errors import OutputError, StoreError
-from dmkl.experiment.rundir import RunDirectory, finite
 from dmkl.model import load_model
 from dmkl.model.files import ARRAYS
+from dmkl.run.rundir import RunDirectory, finite
 
 SCORES = ("metrics", "average", "best_single")  # of a summary's score; the rest is times
 TRAIN = ("gap", "objective", "rounds", "passes", "svm_calls")

@@ -24,11 +24,11 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from dmkl._util.files import append_line, locked, make_folder, read_json, write_atomically, write_json
+from dmkl._util.machine import cores, cpu
 from dmkl.config import Config
 from dmkl.errors import OutputError, StoreError, one_line
 from dmkl.events import Event, Progress
-from dmkl.files import append_line, locked, make_folder, read_json, write_atomically, write_json
-from dmkl.memory import cores, cpu
 from dmkl.runtime import Runtime
 
 PACKAGES = (

@@ -7,8 +7,9 @@ from typing import ClassVar
 
 import numpy as np
 
+from dmkl._util.types import Float64
 from dmkl.errors import ConfigError
-from dmkl.losses.base import Counted, Float64, Slack, Smooth, lowest, sparse_clip
+from dmkl.problems.losses.base import Counted, Slack, Smooth, lowest, sparse_clip
 
 
 @dataclass(frozen=True)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from dmkl.losses.base import Loss, Slack, Smooth, balanced
-from dmkl.losses.epsilon import Epsilon
-from dmkl.losses.hinge import Hinge
-from dmkl.losses.logistic import Logistic
-from dmkl.losses.squared import Squared
-from dmkl.registry import Registry
+from dmkl._util.registry import Registry
+from dmkl.problems.losses.base import Loss, Slack, Smooth, balanced
+from dmkl.problems.losses.epsilon import Epsilon
+from dmkl.problems.losses.hinge import Hinge
+from dmkl.problems.losses.logistic import Logistic
+from dmkl.problems.losses.squared import Squared
 
 LOSSES: Registry[Callable[[float], Loss]] = Registry("loss")  # what makes a loss, given an epsilon
 LOSSES.register("hinge", lambda epsilon: Hinge())

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
+from dmkl._util.files import replacing, writing
+from dmkl._util.registry import Registry
 from dmkl.errors import ConfigError, OutputError
-from dmkl.experiment.predicting import Arrays, Predictor
-from dmkl.files import replacing, writing
-from dmkl.registry import Registry
+from dmkl.run.predicting import Arrays, Predictor
 
 Writer = Callable[[Path, Predictor, Iterator[Arrays]], int]
 

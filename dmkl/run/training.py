@@ -10,22 +10,22 @@ from typing import Any
 
 import numpy as np
 
+from dmkl._util.machine import Budget, peak_resident
+from dmkl._util.units import parse_seconds
 from dmkl.config import Config, SolveConfig
 from dmkl.data import Dataset, Labels
 from dmkl.errors import ConfigError
 from dmkl.events import Event, Note, RoundDone
-from dmkl.experiment.prepare import build, formulation_of, held_out, on_the_fly, prepare
-from dmkl.experiment.reporting import read_run, score_facts
-from dmkl.experiment.rundir import RunDirectory
-from dmkl.memory import Budget, peak_resident
 from dmkl.model import Model, calibrate, make_model, predictions, save_model, save_predictions, score
 from dmkl.oracles import ORACLES
 from dmkl.report import write_report
+from dmkl.run.prepare import build, formulation_of, held_out, on_the_fly, prepare
+from dmkl.run.reporting import read_run, score_facts
+from dmkl.run.rundir import RunDirectory
 from dmkl.runtime import Runtime
 from dmkl.solvers import Fit, describe, solve
 from dmkl.stack import KernelStack, open_stack
 from dmkl.store import KernelStore
-from dmkl.units import parse_seconds
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
-Float64 = NDArray[np.float64]
+from dmkl._util.types import Float64
+
 NEGLIGIBLE = 1e-10  # of a rho's range, or of a slope's
 
 

@@ -12,9 +12,9 @@ import numpy as np
 
 from dmkl.config import Config, json_schema, parse_config, toml_key, toml_value
 from dmkl.data.look import Look, ViewLook, look
-from dmkl.experiment.prepare import prepare
 from dmkl.kernels.functions import KERNELS
 from dmkl.oracles import ORACLES
+from dmkl.run.prepare import prepare
 from dmkl.runtime.profile import Profile
 from dmkl.solvers import FORMULATIONS
 

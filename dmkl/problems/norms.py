@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-Float64 = NDArray[np.float64]
+from dmkl._util.types import Float64
 
 
 @dataclass(frozen=True)

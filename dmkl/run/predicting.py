@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dmkl._util.files import read_json
 from dmkl.config import Config, parse_config
 from dmkl.data import Dataset, Labels, load_batches, load_dataset
 from dmkl.errors import ConfigError
-from dmkl.experiment.rundir import RunDirectory
-from dmkl.files import read_json
 from dmkl.model import Calibration, Model, load_calibration, load_model
 from dmkl.model.contributions import contributions, winner_names
+from dmkl.run.rundir import RunDirectory
 from dmkl.runtime import Runtime
 
 BATCH_BYTES = 64e6  # features of one batch

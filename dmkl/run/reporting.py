@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy as np
 
+from dmkl._util.files import read_json_if_any
 from dmkl.config import parse_config
 from dmkl.data import load_split
 from dmkl.errors import ConfigError, DataError, OutputError
-from dmkl.experiment.rundir import RunDirectory, trusting
-from dmkl.files import read_json_if_any
 from dmkl.model import Model, Predictions, load_model, load_predictions, per_class, score
 from dmkl.model.predictions import open_samples
 from dmkl.report import Contents, write_report
+from dmkl.run.rundir import RunDirectory, trusting
 from dmkl.runtime import Runtime
 
 SAME = 1e-3  # relative difference of scores computed again, from those kept as float32

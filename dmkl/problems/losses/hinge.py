@@ -7,7 +7,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from dmkl.losses.base import Counted, Float64, Slack, Smooth, balanced, lowest, sparse_clip
+from dmkl._util.types import Float64
+from dmkl.problems.losses.base import Counted, Slack, Smooth, balanced, lowest, sparse_clip
 
 
 @dataclass(frozen=True)

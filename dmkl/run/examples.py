@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dmkl.registry import Registry
+from dmkl._util.registry import Registry
 
 EXAMPLES: Registry[dict[str, Any]] = Registry("example")
 EXAMPLES.register(

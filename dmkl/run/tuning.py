@@ -10,20 +10,20 @@ from typing import Any
 
 import numpy as np
 
+from dmkl._util.files import write_atomically, write_json
+from dmkl._util.machine import Budget
+from dmkl._util.units import parse_seconds
 from dmkl.config import Config
 from dmkl.data import Labels, check_folds
 from dmkl.events import Event
-from dmkl.experiment.rundir import RunDirectory, finite
-from dmkl.experiment.training import Say, Trained, begin, complete
-from dmkl.files import write_atomically, write_json
-from dmkl.memory import Budget
 from dmkl.report.tuning import draw_tuning
+from dmkl.run.rundir import RunDirectory, finite
+from dmkl.run.training import Say, Trained, begin, complete
 from dmkl.runtime import Local, Runtime
 from dmkl.solvers import describe
 from dmkl.stack import KernelStack, open_stack
 from dmkl.store import KernelStore
 from dmkl.tuning import Tuned, named_points, refuse_labels, tune
-from dmkl.units import parse_seconds
 
 
 def tune_run(

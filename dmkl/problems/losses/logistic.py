@@ -8,7 +8,8 @@ from typing import ClassVar
 import numpy as np
 from scipy.special import expit, xlogy
 
-from dmkl.losses.base import Counted, Float64, Slack, Smooth, balanced
+from dmkl._util.types import Float64
+from dmkl.problems.losses.base import Counted, Slack, Smooth, balanced
 
 INSIDE = 1e-10  # of the ends of the domain
 LEAST = 1e-290  # what still has a reciprocal

@@ -16,7 +16,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-Float64 = NDArray[np.float64]
+from dmkl._util.types import Float64
+
 Groups = NDArray[np.int64]
 TINY = 1e-300  # what may stand for 0 below a fraction line
 

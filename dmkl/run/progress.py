@@ -7,9 +7,9 @@ import time
 from pathlib import Path
 from typing import Any
 
+from dmkl._util.files import read_json_if_any
 from dmkl.errors import OutputError
-from dmkl.experiment.rundir import RunDirectory, trusting
-from dmkl.files import read_json_if_any
+from dmkl.run.rundir import RunDirectory, trusting
 
 ALIVE = 90.0  # seconds since something was last written that count as running
 RECENT = 6  # rounds whose gaps are extrapolated

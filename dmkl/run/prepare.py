@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from dmkl._util.tiling import Grid
 from dmkl.config import Config, Settings, construct, parse_config
 from dmkl.data import Dataset, load_split
 from dmkl.errors import DataError
@@ -18,7 +19,6 @@ from dmkl.oracles import ORACLES
 from dmkl.runtime import Runtime
 from dmkl.solvers import FORMULATIONS
 from dmkl.store import KernelStore, build_store, projected_bytes
-from dmkl.tiling import Grid
 
 NAMED = 5  # views in a note
 

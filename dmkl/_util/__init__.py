@@ -1,0 +1,1 @@
+"""Small things that every layer uses and that know nothing of kernels."""
