@@ -84,7 +84,9 @@ class SolveConfig:
 class RunConfig:
     """Where it runs and with what."""
 
-    cluster: str = key("none", "none, local[:N], slurm[:PROFILE], tcp://host:port or tls://host:port")
+    cluster: str = key(
+        "none", "none, local[:N], a batch scheduler (slurm[:PROFILE]), tcp://host:port or tls://host:port"
+    )
     workers: int = key(0, "threads of the in-process run; 0 = all cores")
     memory: str = key("", "e.g. '4 GB'; default: 60 % of what is free")
     store: str = key("", "kernel store; default: inside the run directory")
@@ -115,7 +117,7 @@ class Config:
     solve: SolveConfig = SolveConfig()
     run: RunConfig = RunConfig()
     tune: TuneConfig = TuneConfig()
-    cluster: Parameters = field(default_factory=dict)  # values that replace the SLURM profile's
+    cluster: Parameters = field(default_factory=dict)  # values that replace those of the cluster profile
     origins: Mapping[str, str] = field(default_factory=dict, compare=False)
 
     def to_dict(self) -> dict[str, Any]:

@@ -95,9 +95,9 @@ def _task(asked: list[Any], y: Any) -> str:
 def _runtime(stack: KernelStack, client: Any, runtime: Runtime | None) -> Runtime:
     if client is None:
         return runtime or stack.runtime
-    from dmkl.runtime.cluster import Cluster
+    from dmkl.runtime.dask import DaskRuntime
 
-    return Cluster(client)
+    return DaskRuntime(client)
 
 
 def _scores(stack: KernelStack, walks: list[Walk], runtime: Runtime) -> Iterator[Score]:
