@@ -10,7 +10,7 @@ from dmkl.report.charts import Series, around, line_chart
 from dmkl.report.contents import Contents
 from dmkl.report.images import SERIES, picture
 from dmkl.report.markup import BARS, Raw, bar, details, legend, number, paragraph, percent, section, table
-from dmkl.runtime.timeline import BINS, OTHERS
+from dmkl.runtime.timeline import OTHERS, TimelineOptions
 
 NAMED = len(BARS) - 1  # functions with a colour of their own
 ROWS = 32  # workers with a row
@@ -85,8 +85,8 @@ def _timeline(told: dict[str, Any]) -> Raw:
     if not told or not told["rows"]:
         return Raw("")
     rows, bins = told["rows"], max(1, int(told["bins"]))
-    if bins > BINS:
-        raise ValueError(f"a timeline has at most {BINS} bins")
+    if bins > (most := TimelineOptions().bins):
+        raise ValueError(f"a timeline has at most {most} bins")
     seconds: dict[str, float] = {}
     for row in rows:
         seconds[row["function"]] = seconds.get(row["function"], 0.0) + row["seconds"]
