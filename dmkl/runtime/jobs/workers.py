@@ -1,9 +1,9 @@
 """Worker jobs of a batch scheduler, through dask-jobqueue 0.9.0, with what it lacks for a run without supervision.
 
 Dask-jobqueue never replaces a job that ends before its worker connects, keeps an entry for a job whose submission
-failed, and then fails to close. So its entries are compared with the scheduler's queue: jobs that are gone are removed
-and started again, within a budget. This uses dask-jobqueue's internals (`workers`, `_created`, `_lock`, `_submit_job`,
-`_call`): hence the pinned version, and tests on a real SLURM.
+failed, and then fails to close. So its entries (`cluster.workers`) are compared with the scheduler's queue: jobs that
+are gone are removed and started again, within a budget. One internal of dask-jobqueue is used (`Job._call`): hence the
+pinned version. The tests run on a real SLURM.
 
 Workers find the Dask scheduler through a file, so the script of a job does not depend on the port.
 """
@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from distributed import Client
+from distributed import Client, Status
 
 from dmkl._util.files import make_folder, write_json
 from dmkl._util.units import parse_seconds
@@ -235,9 +235,6 @@ class WorkerJobs:
         cluster, self._client, self._cluster = self._cluster, None, None
         if cluster is None:
             return
-        with contextlib.suppress(Exception):  # entries of failed submissions would fail dask-jobqueue's assertions
-            failed = [name for name, entry in cluster.workers.items() if not entry.job_id]
-            cluster.sync(_remove_entries, cluster, failed, callback_timeout=connections.LIMITS.close)
         close_cluster(cluster)
         self._cancel_jobs()
         (self._folder / SCHEDULER_FILE).unlink(missing_ok=True)
@@ -249,11 +246,11 @@ class WorkerJobs:
 
 
 async def _remove_entries(cluster: Any, names: list[str]) -> None:
-    async with cluster._lock:
-        for name in names:
-            entry = cluster.workers.pop(name, None)
-            if entry is not None:
-                cluster._created.discard(entry)
+    """Remove entries in the cluster's event loop, so that nothing else changes them meanwhile."""
+    for name in names:
+        entry = cluster.workers.pop(name, None)
+        if entry is not None:
+            entry.status = Status.closed
 
 
 def worker_script(scheduler: Scheduler, profile: Profile, folder: Path) -> str:
@@ -312,13 +309,17 @@ def job_class(scheduler: Scheduler) -> Any:
             super().__init__(f"--scheduler-file {shlex.quote(scheduler_file)}", name, **options)
             self._failures = failures if failures is not None else []
 
-        async def _submit_job(self, script_filename: str) -> str:
+        async def start(self) -> None:
             try:
-                return str(await super()._submit_job(script_filename))
-            except (RuntimeError, OSError) as error:
+                await super().start()
+            except (RuntimeError, OSError, ValueError) as error:
                 lines = str(error).partition("stderr:")[2].split("\n")
                 self._failures.append(next((line.strip() for line in lines if line.strip()), str(error)))
                 raise
+
+        async def close(self) -> None:
+            await super().close()
+            self.status = Status.closed  # dask-jobqueue leaves it as it was, which closing the cluster refuses
 
         @staticmethod
         async def _call(cmd: list[str], **options: Any) -> str:
