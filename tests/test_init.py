@@ -37,6 +37,7 @@ def trained(*arguments: str) -> dict[str, Any]:
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))  # where the schema for editors goes
     return tmp_path
 
 

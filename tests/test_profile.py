@@ -472,7 +472,6 @@ class Torque(Scheduler):
     job_number, restarts = "$PBS_JOBID", "${PBS_RESTARTS:-0}"
     variables, kept_variables = "PBS_", ("PBS_SERVER",)
     transient = ("Cannot connect",)
-    example_directive = "-q fast"
 
     def read_queue(self, output: str) -> dict[str, QueuedJob]:
         states = {"Q": PENDING, "R": "RUNNING"}

@@ -30,7 +30,6 @@ from dmkl.runtime.timeline import Timeline
 
 R = TypeVar("R")
 
-PAUSED = 0.7  # of a worker's memory: distributed pauses it at 0.8 and ends it at 0.95
 GONE = (CancelledError, CommClosedError, ClosedClientError, OSError, TimeoutError)
 
 
@@ -56,6 +55,8 @@ class RecoveryOptions:
         Seconds, the longest wait between two attempts to connect again.
     late
         Seconds by which the scheduler may report a task after later ones; also what clocks may differ by.
+    memory_share
+        Share of a worker's memory that a task may use: distributed pauses the worker at 0.8, and ends it at 0.95.
     """
 
     in_flight: int = 4
@@ -66,6 +67,7 @@ class RecoveryOptions:
     recoveries: int = 5
     longest_delay: float = 20.0
     late: float = 60.0
+    memory_share: float = 0.7
 
 
 OPTIONS = RecoveryOptions()
@@ -315,4 +317,4 @@ def threads_here() -> int:
 def memory_here() -> int:
     """Bytes that the worker that runs this task may use before Dask pauses it."""
     limit = get_worker().memory_manager.memory_limit
-    return int(PAUSED * (limit or connections.LIMITS.unlimited_bytes))
+    return int(OPTIONS.memory_share * (limit or connections.LIMITS.unlimited_bytes))
