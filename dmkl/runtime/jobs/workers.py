@@ -36,6 +36,7 @@ from dmkl.runtime.connections import (
     Absence,
     Note,
     Refused,
+    WorkerFacts,
     check_workers,
     close_client,
     close_cluster,
@@ -48,6 +49,7 @@ from dmkl.runtime.jobs.profile import Profile
 from dmkl.runtime.tls import require_private, security
 
 NAME = "dmkl"  # of the Dask cluster; its workers are dmkl-0, dmkl-1 ...
+Options = dict[str, Any]  # keyword arguments of dask-jobqueue, which is untyped
 SCHEDULER_FILE, STATE_FILE = "scheduler.json", "state.json"
 
 
@@ -75,7 +77,7 @@ class WatchOptions:
     settled: float = 60.0
     poll: float = 1.0
     death_timeout: int = 60
-    adaptation: Mapping[str, Any] = field(default_factory=lambda: {"interval": "5s", "wait_count": 12})
+    adaptation: Mapping[str, str | int] = field(default_factory=lambda: {"interval": "5s", "wait_count": 12})
     longest_delay: float = 60.0
 
 
@@ -163,7 +165,7 @@ class WorkerJobs:
     def watch(self, client: Client) -> int:
         return self._watch(list(workers_of(client).values()))
 
-    def _watch(self, workers: list[dict[str, Any]]) -> int:
+    def _watch(self, workers: list[WorkerFacts]) -> int:
         """Compare workers, queue and dask-jobqueue's entries; replace jobs that are gone."""
         now = time.monotonic()
         connected = {str(worker["name"]) for worker in workers}
@@ -265,14 +267,14 @@ def job_name(folder: Path) -> str:
     return f"dmkl-{hashlib.blake2b(str(folder.absolute()).encode(), digest_size=4).hexdigest()}"
 
 
-def job_options(scheduler: Scheduler, profile: Profile, folder: Path) -> dict[str, Any]:
+def job_options(scheduler: Scheduler, profile: Profile, folder: Path) -> Options:
     """A profile as dask-jobqueue's arguments. All that matter are set, so that its own configuration files do not."""
     logs = Path(profile.log_directory).expanduser().absolute() if profile.log_directory else folder.absolute()
     arguments = ["--dashboard-address", "127.0.0.1:0"]
     if profile.lifetime:
         lifetime, stagger = profile.lifetime
         arguments += ["--lifetime", f"{lifetime:.0f}s", "--lifetime-stagger", f"{stagger:.0f}s"]
-    own: dict[str, Any] = scheduler.worker_options(profile, logs)
+    own: Options = scheduler.worker_options(profile, logs)
     return {
         "queue": profile.queue or None,
         "cores": profile.cores,
