@@ -1,6 +1,9 @@
-"""Array types, named once."""
+"""Types that many modules need, named once."""
 
 from __future__ import annotations
+
+import os
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -8,3 +11,5 @@ from numpy.typing import NDArray
 Float64 = NDArray[np.float64]
 Samples = NDArray[np.int64]  # numbers of samples, ascending unless said otherwise
 Mask = NDArray[np.bool_]
+
+StrPath: TypeAlias = str | os.PathLike[str]  # what `pathlib.Path` takes

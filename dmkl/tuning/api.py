@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from dmkl._util.types import StrPath
 from dmkl.data import Labels, make_folds, make_labels
 from dmkl.errors import ConfigError, DataError, DeadlineReached, SolverError
 from dmkl.events import Observer, PointDone, ignore
@@ -38,7 +39,7 @@ def tune(
     max_seconds: float = np.inf,
     client: Any = None,
     runtime: Runtime | None = None,
-    folder: Path | None = None,
+    folder: StrPath | None = None,
     observer: Observer = ignore,
 ) -> Tuned:
     """Judge every point by its scores on held-out folds, and choose one by the rule 'one-se' or 'best'.
@@ -66,7 +67,7 @@ def tune(
             tuple((i, tried[i]) for i in path),
             labels,
             options,
-            folder.resolve() if folder else None,
+            Path(folder).resolve() if folder is not None else None,
             time.time() + max_seconds,
         )
         for path in ([[i] for i in range(len(tried))] if apart else paths(tried))
