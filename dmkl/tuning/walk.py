@@ -43,13 +43,14 @@ class Walk:
     def identity(self, stack: KernelStack) -> str:
         """What kept scores must agree on to be taken."""
         digest = hashlib.blake2b(self.fold.held.tobytes() + self.labels.values.tobytes(), digest_size=16)
+        digest.update(stack.groups.tobytes())
         digest.update(repr((stack.identity, self.points, sorted(self.options.items()))).encode())
         return digest.hexdigest()
 
 
 def scores_of(stack: KernelStack, walk: Walk) -> Iterator[Score]:
     """The scores of the path's points in order, those that are kept first; it ends early when time is over."""
-    kept = _Kept(walk, walk.identity(stack))
+    kept = _Kept(walk, walk.identity(stack) if walk.folder else "")
     yield from kept.scores
     done = len(kept.scores)
     if done == len(walk.points):
