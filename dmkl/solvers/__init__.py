@@ -8,7 +8,7 @@ from dmkl.solvers.mikl import MIKL
 from dmkl.solvers.mkl import L1MKL, VSKL, LpMKL
 from dmkl.solvers.obscure import Obscure
 from dmkl.solvers.path import grid, solve_path
-from dmkl.solvers.problem import describe
+from dmkl.solvers.problem import Formulation, describe
 from dmkl.solvers.shared import SharedMKL
 from dmkl.solvers.spicy import SpicyMKL
 from dmkl.solvers.uniform import UniformMKL
@@ -29,6 +29,7 @@ __all__ = [
     "MIKL",
     "VSKL",
     "Fit",
+    "Formulation",
     "LpMKL",
     "Obscure",
     "SharedMKL",
