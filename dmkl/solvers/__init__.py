@@ -1,6 +1,6 @@
 """Formulations and the algorithms that solve them: one file an algorithm, one line here."""
 
-from dmkl.problems import FORMULATIONS, describe
+from dmkl.problems import FORMULATIONS, Formulation, describe
 from dmkl.problems.spicy import SpicyMKL
 from dmkl.problems.uniform import UniformMKL
 from dmkl.problems.vskl import L1MKL, VSKL, LpMKL
@@ -16,6 +16,7 @@ __all__ = [
     "MIKL",
     "VSKL",
     "Fit",
+    "Formulation",
     "LpMKL",
     "Obscure",
     "SharedMKL",
