@@ -45,13 +45,14 @@ class FoldPath:
     def identity(self, stack: KernelStack) -> str:
         """A digest of everything that the scores depend on: kept scores with another digest are not used."""
         digest = hashlib.blake2b(self.fold.held.tobytes() + self.labels.values.tobytes(), digest_size=16)
+        digest.update(stack.groups.tobytes())
         digest.update(repr((stack.identity, self.points, sorted(self.options.items()), self.metric)).encode())
         return digest.hexdigest()
 
 
 def scores_along(stack: KernelStack, path: FoldPath) -> Iterator[FoldScore]:
     """The scores of the path's points in order, kept ones first; fewer than all if the deadline passes."""
-    kept = _KeptScores(path, path.identity(stack))
+    kept = _KeptScores(path, path.identity(stack) if path.folder else "")
     yield from kept.scores
     done = len(kept.scores)
     if done == len(path.points):

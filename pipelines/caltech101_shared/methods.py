@@ -14,7 +14,7 @@ import numpy as np
 import dmkl
 from dmkl.data import make_labels
 from dmkl.model import measure
-from dmkl.solvers.problem import Formulation
+from dmkl.problems import Formulation
 from dmkl.solvers.shared.sampling import Walk
 from pipelines.common.banks import Bank
 from pipelines.common.experiment import Row
