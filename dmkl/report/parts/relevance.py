@@ -1,39 +1,40 @@
-"""Relevance maps: which coefficients of which kernels a model uses, as in figure 2 of the MIKL paper."""
+"""Relevance maps: the coefficients of every kernel and support sample, as in figure 2 of the MIKL paper."""
 
 from __future__ import annotations
 
 import numpy as np
+from markupsafe import Markup
 
 from dmkl.model import Model
 from dmkl.report.contents import Contents, noun
 from dmkl.report.images import BLUE, levels, picture, shades, shrink
-from dmkl.report.markup import Raw, paragraph, section, table
+from dmkl.report.markup import NOTHING, Section, block, paragraph, section, table
 
 MAPS = 6  # outputs that are drawn
-ACROSS = 300  # dots in a row; more samples share dots, each showing its largest
-KERNELS = 40  # rows: those with the largest coefficients
+ACROSS = 300  # dots in a row; where samples share a dot, it shows the largest coefficient
+KERNELS = 40  # rows, for the kernels with the largest coefficients
 
 
-def relevance(contents: Contents) -> Raw:
-    """A section with one map an output; nothing for models whose coefficients all kernels share."""
+def relevance(contents: Contents) -> Section | None:
+    """One map for each output; None for models whose kernels share their coefficients."""
     model = contents.model
     if model is None or not model.per_kernel or not len(model.coef):
-        return Raw("")
+        return None
     maps = [_map(model, k) for k in range(min(MAPS, len(model.outputs)))]
     more = len(model.outputs) - MAPS
-    words = paragraph(f"{more:,} more {noun(model, 2)} are in the model.") if more > 0 else ""
+    words = paragraph(f"The model has {more:,} more {noun(model, more)}.") if more > 0 else NOTHING
     return section(
-        "relevance",
         "Relevance",
         paragraph(
-            "Support samples from left to right, kernels from top to bottom; the stronger, the larger the coefficient."
+            "Support samples from left to right, kernels from top to bottom; "
+            "a stronger colour means a larger coefficient."
         ),
-        Raw(f'<div class="stripes">{"".join(maps)}</div>'),
+        block("stripes", *maps),
         words,
     )
 
 
-def _map(model: Model, k: int) -> Raw:
+def _map(model: Model, k: int) -> Markup:
     sizes = np.abs(model.relevance(k)).T
     largest = sizes.max(axis=1)
     shown = np.sort(np.argsort(-largest, kind="stable")[:KERNELS])

@@ -1,4 +1,4 @@
-"""The table of a search as a drawing: scores with their standard errors, one line for each path of a constant."""
+"""The table of a search as an SVG file: scores with their standard errors, one line for each path of a constant."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ COLOURS = ("#3b82c4", "#d97706", "#059669", "#b91c1c", "#7c3aed", "#0891b2", "#a
 
 
 def draw_tuning(tuned: Tuned) -> str:
-    """An SVG that needs nothing else; values along the axis stand at equal distances."""
+    """A complete SVG file; the values of the constant are equally spaced."""
     axis = _axis(tuned.rows)
     places = sorted({_value(row, axis) for row in tuned.rows})
     low = min(row.mean - row.se for row in tuned.rows)
@@ -56,14 +56,14 @@ def draw_tuning(tuned: Tuned) -> str:
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" height="{HEIGHT}" '
         'font-family="system-ui, sans-serif" font-size="12" role="img">'
-        f"<title>{html.escape(metric_title(tuned.metric))} by cross-validation, the choice in a circle</title>"
+        f"<title>{html.escape(metric_title(tuned.metric))} in cross-validation; a circle marks the chosen point</title>"
         + "".join(parts)
         + "</svg>\n"
     )
 
 
 def _axis(rows: Sequence[PointScore]) -> str:
-    """The constant to draw along: the first that every formulation has, if it can be, and that varies."""
+    """The constant on the horizontal axis: the first that varies, preferably one that every formulation has."""
     varied = [name for name in SEARCHED if len({_value(row, name) for row in rows}) > 1]
     shared = [name for name in varied if all(hasattr(row.formulation, name) for row in rows)]
     return (shared or varied or ["C"])[0]
@@ -75,7 +75,7 @@ def _value(row: PointScore, axis: str) -> float:
 
 
 def _lines(rows: Sequence[PointScore], axis: str) -> dict[str, list[PointScore]]:
-    """Rows that differ in the axis only, by what they share."""
+    """Rows that differ only in the constant of the axis, by the rest of their description."""
     lines: dict[str, list[PointScore]] = {}
     for row in rows:
         lines.setdefault(describe(row.formulation, without=axis), []).append(row)

@@ -1,17 +1,14 @@
-"""What to cite: dmkl, and the paper that a formulation comes from."""
+"""What to cite: dmkl, and the paper of the formulation."""
 
 from __future__ import annotations
 
 from dmkl.report.contents import Contents
-from dmkl.report.markup import Raw, paragraph, section
+from dmkl.report.markup import NOTHING, Section, paragraph, section
 from dmkl.version import __version__
 
-VSKL = (
-    "J. Aflalo, A. Ben-Tal, C. Bhattacharyya, J. Saketha Nath and S. Raman. Variable Sparsity Kernel Learning. Journal "
-    "of Machine Learning Research 12, 2011."
-)
-PAPERS = {  # by the name a formulation is registered under
-    "vskl": VSKL,
+PAPERS = {  # by the name of the formulation in its registry
+    "vskl": "J. Aflalo, A. Ben-Tal, C. Bhattacharyya, J. Saketha Nath and S. Raman. Variable Sparsity Kernel Learning. "
+    "Journal of Machine Learning Research 12, 2011.",
     "l1": "F. Bach, G. R. G. Lanckriet and M. I. Jordan. Multiple kernel learning, conic duality, and the SMO "
     "algorithm. International Conference on Machine Learning, 2004.",
     "lp": "M. Kloft, U. Brefeld, S. Sonnenburg and A. Zien. Non-sparse regularization and efficient training with "
@@ -28,14 +25,11 @@ PAPERS = {  # by the name a formulation is registered under
 }
 
 
-def citations(contents: Contents) -> Raw:
-    paper = PAPERS[contents.config["formulation"]["name"]]
-    note = (
-        "The problem that was solved is from:" if contents.config["formulation"]["name"] != "uniform" else "For SVMs:"
-    )
+def citations(contents: Contents) -> Section:
+    name = contents.config["formulation"]["name"]
+    source = "Support vector machines are described in:" if name == "uniform" else "The formulation was proposed in:"
     return section(
-        "cite",
         "How to cite",
         paragraph(f"The dmkl developers. dmkl: multiple kernel learning with certificates. Version {__version__}."),
-        paragraph(note, paper),
+        paragraph(source, PAPERS[name]) if name in PAPERS else NOTHING,
     )
