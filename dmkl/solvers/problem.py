@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from dmkl._util.types import Float64
+from dmkl._util.types import Float64, Table
 from dmkl.data import Labels
 from dmkl.events import Observer, ignore
 from dmkl.runtime import Runtime
@@ -95,9 +95,16 @@ def shares_of_largest(
 class Formulation(ABC):
     """An optimisation problem with its constants; it knows the solver that takes it."""
 
+    __dataclass_fields__: ClassVar[
+        dict[str, dataclasses.Field[Any]]
+    ]  # every formulation is a dataclass of its constants
     weighted: ClassVar[bool] = False  # whether samples may count more than once, or less
     per_kernel: ClassVar[bool] = False  # a coefficient for every sample and kernel, not one for a sample
     usual: ClassVar[Mapping[str, Sequence[Any]]]  # values of constants that are worth trying, in the order of a path
+
+    def constants(self) -> Table:
+        """The constants in the plain values of a configuration file, by name."""
+        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
 
     @abstractmethod
     def solver(self, problem: Problem) -> Solver:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from dmkl._util.types import Float64, Samples
 from dmkl.data import Labels
 from dmkl.errors import ConfigError
-from dmkl.problems.losses import Loss
+from dmkl.problems.losses import Loss, LossLike
 from dmkl.solvers.blocks import own_layers
 from dmkl.solvers.problem import MINOR, Problem, Solver, shares_of_largest
 from dmkl.solvers.proximal import Held, Penalty, Start, Streamed, minimise
@@ -42,7 +42,7 @@ class SpicyMKL(WithLoss):
     """Few of many kernels, for classification (hinge, logistic, squared) or regression (squared, epsilon)."""
 
     C: float = 1.0
-    loss: str = "hinge"
+    loss: LossLike = "hinge"
     epsilon: float = field(default=0.1, metadata=MINOR)
     ridge: float = field(default=0.0, metadata=MINOR)
 
@@ -51,7 +51,7 @@ class SpicyMKL(WithLoss):
             raise ConfigError(f"ridge should be at least 0 and finite, not {self.ridge}")
         if not (np.isfinite(self.C) and (self.C > 0 or (self.C == 0 and self.ridge > 0))):
             raise ConfigError(f"C should be positive and finite (or 0 with a ridge), not {self.C}")
-        self.own_loss()
+        super().__post_init__()
 
     usual: ClassVar[Mapping[str, Sequence[Any]]] = {"loss": ("hinge",)}
 

@@ -8,23 +8,30 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dmkl._util.types import Float64
+from dmkl._util.types import Float64, Table
 from dmkl.data import Labels
-from dmkl.problems.losses import LOSSES, Loss
+from dmkl.problems.losses import Loss, LossLike, loss_constant, loss_of, loss_value
 from dmkl.solvers.problem import Formulation, Problem
 from dmkl.solvers.working_sets import first_sets, whole
 
 
 class WithLoss(Formulation):
-    """A formulation that names its loss."""
+    """A formulation with a loss: a registered name, a table with parameters, or a `Loss`."""
 
     weighted: ClassVar[bool] = True
 
-    loss: str
+    loss: LossLike
     epsilon: float
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "loss", loss_constant(self.loss))  # tables cannot be hashed
+        self.own_loss()
+
     def own_loss(self) -> Loss:
-        return LOSSES[self.loss](self.epsilon)
+        return loss_of(self.loss, self.epsilon)
+
+    def constants(self) -> Table:
+        return {**super().constants(), "loss": loss_value(self.loss)}
 
     def task_of(self, y: Any) -> str:
         """Numbers of more than two values are targets for a loss that takes them, also when they are whole."""

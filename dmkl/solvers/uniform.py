@@ -15,6 +15,7 @@ import numpy as np
 
 from dmkl._util.types import Float64
 from dmkl.errors import ConfigError
+from dmkl.problems.losses import LossLike
 from dmkl.solvers.fixed_loss import FixedLoss
 from dmkl.solvers.fixed_weights import FixedWeights
 from dmkl.solvers.problem import MINOR, Formulation, Problem, Solver
@@ -46,14 +47,14 @@ class UniformMKL(WithLoss, BoundedByC):
 
     C: float = 1.0
     intercept: bool = field(default=True, metadata=MINOR)
-    loss: str = field(default="hinge", metadata=MINOR)
+    loss: LossLike = field(default="hinge", metadata=MINOR)
     epsilon: float = field(default=0.1, metadata=MINOR)
 
     def __post_init__(self) -> None:
         check_C(self.C)
+        super().__post_init__()
         if not (self.intercept or self.loss == "hinge"):
             raise ConfigError("only the hinge loss can do without an intercept")
-        self.own_loss()
 
     def baseline(self, weights: Float64) -> UniformMKL:
         return self

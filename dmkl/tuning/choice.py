@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -81,7 +81,7 @@ class Tuned:
         table = []
         for row in self.rows:
             facts = {field: getattr(row, field) for field in NUMBERS}
-            constants = {"name": names[type(row.formulation)], **asdict(row.formulation)}
+            constants = {"name": names[type(row.formulation)], **row.formulation.constants()}
             table.append({"point": describe(row.formulation), "formulation": constants, **facts, "values": row.values})
         return {
             "metric": self.metric,
