@@ -1,7 +1,8 @@
-"""Array types, named once."""
+"""Types that many modules need, named once."""
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -17,3 +18,4 @@ Samples = NDArray[np.int64]  # numbers of samples, ascending unless said otherwi
 Mask = NDArray[np.bool_]
 Block: TypeAlias = "Array | csr_array"  # samples, one a row: dense, or sparse features
 Table = dict[str, Any]  # plain values by name, as JSON and TOML have them
+StrPath: TypeAlias = str | os.PathLike[str]  # what `pathlib.Path` takes
