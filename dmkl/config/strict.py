@@ -64,9 +64,13 @@ def _coerce(value: Any, hint: Any, where: str) -> Any:
 
 
 def variants(hint: Any) -> tuple[Any, ...]:
-    """The types of a union, or the one type; None is what stands where nothing is written."""
-    union = typing.get_origin(hint) in (types.UnionType, typing.Union)
-    return tuple(option for option in typing.get_args(hint) if option is not types.NoneType) if union else (hint,)
+    """The types of a union that a value in a table can have, or the one type.
+
+    None stands for a value that is not written, and other classes for objects that only Python code can pass.
+    """
+    if typing.get_origin(hint) not in (types.UnionType, typing.Union):
+        return (hint,)
+    return tuple(option for option in typing.get_args(hint) if option in WORDS or typing.get_origin(option))
 
 
 def _accepted(value: Any, hint: Any, where: str) -> Any:
@@ -77,7 +81,7 @@ def _accepted(value: Any, hint: Any, where: str) -> Any:
         if isinstance(items, list | tuple):
             return tuple(_coerce(item, typing.get_args(hint)[0], where) for item in items)
     elif origin is dict:
-        return dict(require_table(value, where))
+        return dict(value) if isinstance(value, Mapping) else None
     elif hint is float:
         return _number(value)
     elif hint in (int, str, bool) and type(value) is hint:
@@ -86,8 +90,8 @@ def _accepted(value: Any, hint: Any, where: str) -> Any:
 
 
 def _word(hint: Any) -> str:
-    if typing.get_origin(hint) is tuple:
-        return "a list"
+    if typing.get_origin(hint) in (tuple, dict):
+        return "a list" if typing.get_origin(hint) is tuple else "a table"
     return WORDS.get(hint, str(hint))
 
 
