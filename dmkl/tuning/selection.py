@@ -1,23 +1,27 @@
-"""What a search found: every point's mean and standard error over the folds, and the rule that chooses one."""
+"""The result of a search: mean and standard error of every point over the folds, and the rule that chooses one."""
 
 from __future__ import annotations
 
 import csv
 import io
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from dmkl._util.types import Float64
 from dmkl.config import RULES
 from dmkl.errors import ConfigError, SolverError, did_you_mean
-from dmkl.solvers import FORMULATIONS, describe
+from dmkl.solvers import FORMULATIONS, Formulation, describe
+from dmkl.tuning.candidates import constant_names
+
+NUMBERS = ("mean", "se", "kernels", "passes", "svm_calls", "unproved", "seconds")  # columns of a table
 
 
 @dataclass(frozen=True)
-class Score:
-    """One point on one fold."""
+class FoldScore:
+    """The score of one point on one fold."""
 
     point: int
     fold: int
@@ -32,18 +36,19 @@ class Score:
 
     @property
     def value(self) -> float:
+        """The leading metric."""
         return next(iter(self.metrics.values()))
 
 
 @dataclass(frozen=True)
-class Row:
-    """One point over all folds."""
+class PointScore:
+    """The score of one point over all folds."""
 
-    formulation: Any
+    formulation: Formulation
     mean: float
     se: float  # standard error of the mean
     kernels: float  # with weight, in the mean over classes and folds
-    values: tuple[float, ...]  # of the leading metric, fold by fold
+    values: tuple[float, ...]  # the leading metric, fold by fold
     passes: int
     svm_calls: int
     unproved: int  # fits that did not reach the tolerance
@@ -52,19 +57,42 @@ class Row:
 
 @dataclass(frozen=True)
 class Tuned:
-    """The table of a search; `formulation` is the choice."""
+    """The result of `dmkl.tune`.
 
-    rows: tuple[Row, ...]
+    Attributes
+    ----------
+    formulation : Formulation
+        The chosen point, to be solved on all samples.
+    rows : tuple of PointScore
+        One row a point: its formulation, the mean of the metric over the folds, the standard error of that mean, the
+        mean number of kernels with weight, the values fold by fold, and what the fits took.
+    metric : str
+        The name of the metric.
+    larger_is_better : bool
+        False if the metric is an error.
+    folds, repeats : int
+    rule : str
+        "one-se" or "best".
+    best, chosen : int
+        The row with the best mean, and the row that the rule chose.
+    passes, svm_calls : int
+        Sums over all fits.
+    seconds : float
+        How long the search took.
+    """
+
+    rows: tuple[PointScore, ...]
     metric: str
     folds: int
     repeats: int
     rule: str
-    best: int  # the row with the highest mean
+    best: int
     chosen: int
     seconds: float
+    larger_is_better: bool = True
 
     @property
-    def formulation(self) -> Any:
+    def formulation(self) -> Formulation:
         return self.rows[self.chosen].formulation
 
     @property
@@ -76,15 +104,19 @@ class Tuned:
         return sum(row.svm_calls for row in self.rows)
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON: the constants of every point by name."""
+        """The table for JSON, with the constants of every point by name."""
         names = {cls: name for name, cls in FORMULATIONS.items()}
         table = []
         for row in self.rows:
-            facts = {field: getattr(row, field) for field in NUMBERS}
-            constants = {"name": names[type(row.formulation)], **asdict(row.formulation)}
-            table.append({"point": describe(row.formulation), "formulation": constants, **facts, "values": row.values})
+            numbers = {name: getattr(row, name) for name in NUMBERS}
+            values = {name: getattr(row.formulation, name) for name in constant_names(type(row.formulation))}
+            constants = {"name": names[type(row.formulation)], **values}
+            table.append(
+                {"point": describe(row.formulation), "formulation": constants, **numbers, "values": row.values}
+            )
         return {
             "metric": self.metric,
+            "larger_is_better": self.larger_is_better,
             "folds": self.folds,
             "repeats": self.repeats,
             "rule": self.rule,
@@ -100,7 +132,7 @@ class Tuned:
         }
 
     def to_csv(self) -> str:
-        """One line a point, the folds' values in the last columns."""
+        """The table with one line a point; the last columns hold the values fold by fold."""
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow(
@@ -112,7 +144,7 @@ class Tuned:
         return text.getvalue()
 
     def lines(self) -> list[str]:
-        """The table for people."""
+        """The table as lines of text, the chosen point marked with a star."""
         width = max(len(describe(row.formulation)) for row in self.rows)
         heads = f"  {'':<{width}}  {self.metric.replace('_', ' '):>18}  kernels  passes  SVM calls"
         return [heads] + [
@@ -122,18 +154,18 @@ class Tuned:
         ]
 
 
-NUMBERS = ("mean", "se", "kernels", "passes", "svm_calls", "unproved", "seconds")
+def table_of(points: Sequence[Formulation], scores: Sequence[FoldScore], folds: int) -> tuple[PointScore, ...]:
+    """One row a point.
 
-
-def table_of(points: Sequence[Any], scores: Sequence[Score], folds: int) -> tuple[Row, ...]:
-    """One row a point. The standard error is the deviation over all folds by the root of the folds of one repeat:
-    repeats steady both, but they see the same samples and are no further evidence."""
+    The standard error is the standard deviation over all folds divided by the root of the number of folds of one
+    repeat: repeats make the estimate steadier, but they use the same samples and are no further evidence.
+    """
     rows = []
     for number, point in enumerate(points):
         mine = sorted((score for score in scores if score.point == number), key=lambda score: score.fold)
         values = np.array([score.value for score in mine])
         rows.append(
-            Row(
+            PointScore(
                 formulation=point,
                 mean=float(values.mean()),
                 se=float(values.std(ddof=1) / np.sqrt(folds)),
@@ -148,19 +180,26 @@ def table_of(points: Sequence[Any], scores: Sequence[Score], folds: int) -> tupl
     return tuple(rows)
 
 
-def choose(rows: Sequence[Row], rule: str) -> tuple[int, int]:
-    """(best, chosen) of the rows. Of what is as good (the same mean, or with 'one-se' within one standard error of the
-    best) the simplest: the fewest kernels with weight, to a tenth; then the strongest regularisation among those of
-    one formulation; then the highest mean; then the first."""
+def choose(rows: Sequence[PointScore], rule: str, *, larger_is_better: bool = True) -> tuple[int, int]:
+    """The row with the best mean and the row that the rule chooses.
+
+    With "one-se" every row within one standard error of the best mean is a candidate, with "best" only rows that equal
+    it. Among the candidates the simplest is chosen: the fewest kernels with weight, to a tenth; then the strongest
+    regularisation among those of one formulation; then the best mean; then the first.
+    """
     check_rule(rule)
-    means = np.array([row.mean for row in rows])
+    sign = 1.0 if larger_is_better else -1.0
+    means = np.array([sign * row.mean for row in rows])
     if np.isnan(means).all():
-        raise SolverError("no point has a score on every fold", "the target may be constant in one: use fewer folds")
+        raise SolverError(
+            "no point has a score on every fold",
+            "the metric may be undefined on a fold with one class or a constant target: use fewer folds",
+        )
     highest = np.nanmax(means)
-    best = _simplest(rows, [i for i, mean in enumerate(means) if mean == highest])
+    best = _simplest(rows, means, [i for i, mean in enumerate(means) if mean == highest])
     if rule == "best":
         return best, best
-    return best, _simplest(rows, [i for i, mean in enumerate(means) if mean >= highest - rows[best].se])
+    return best, _simplest(rows, means, [i for i, mean in enumerate(means) if mean >= highest - rows[best].se])
 
 
 def check_rule(rule: str) -> None:
@@ -168,10 +207,10 @@ def check_rule(rule: str) -> None:
         raise ConfigError(f"unknown rule '{rule}'", did_you_mean(rule, list(RULES)))
 
 
-def _simplest(rows: Sequence[Row], among: Sequence[int]) -> int:
-    """Fewest kernels first; of the formulation that comes first with so few, the strongest."""
+def _simplest(rows: Sequence[PointScore], means: Float64, among: Sequence[int]) -> int:
+    """Fewest kernels first; among the points of the first formulation with so few, the strongest regularisation."""
     fewest = min(round(rows[i].kernels, 1) for i in among)
     sparse = [i for i in among if round(rows[i].kernels, 1) == fewest]
     kind = type(rows[sparse[0]].formulation)
     alike = [i for i in sparse if type(rows[i].formulation) is kind]
-    return max(alike, key=lambda i: (rows[i].formulation.strength, rows[i].mean, -i))
+    return max(alike, key=lambda i: (rows[i].formulation.strength, means[i], -i))

@@ -1,3 +1,5 @@
+"""The kernels of distance and kernel views, whose values come from the view's own matrix."""
+
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -29,7 +31,7 @@ class Precomputed(Kernel):
 
 @dataclass(frozen=True)
 class Similarity(Precomputed):
-    """A matrix of similarities as it is, k(x, z) need not be k(z, x); what `precomputed` is on a nonsymmetric view."""
+    """A matrix of similarities, which need not be symmetric; `precomputed` becomes this on a nonsymmetric view."""
 
     indefinite: ClassVar[bool] = True
     unproven: ClassVar[bool] = False
