@@ -13,7 +13,12 @@ def reference() -> str:
     """Markdown, in the order in which `cli` lists its commands; a test compares it with `dmkl/docs/reference/cli.md`."""
     from dmkl.cli.main import cli
 
-    head = ["# Commands", "", "Made by `python -m dmkl.cli.reference > dmkl/docs/reference/cli.md`; a test compares.", ""]
+    head = [
+        "# Commands",
+        "",
+        "Made by `python -m dmkl.cli.reference > dmkl/docs/reference/cli.md`; a test compares.",
+        "",
+    ]
     codes = ["## Exit codes", "", *(f"* {code}: {meaning}" for code, meaning in EXIT_CODES.items())]
     return "\n".join([*head, *_of(cli, "dmkl"), *codes]) + "\n"
 

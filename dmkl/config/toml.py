@@ -12,7 +12,7 @@ BARE = re.compile(r"[A-Za-z0-9_-]+")
 
 
 def to_toml(tables: Mapping[str, Any], origins: Mapping[str, str]) -> str:
-    """The text of `Config.to_dict()`; what has no origin is a default."""
+    """The tables of `Config.to_dict()` as TOML; values without an origin are marked as defaults."""
     blocks = []
     for section, table in tables.items():
         if section == "views":
@@ -36,18 +36,19 @@ def _block(header: str, prefix: str, table: Mapping[str, Any], origins: Mapping[
     return "\n".join([header, *shown])
 
 
-def _origin(dotted: str, value: Any, origins: Mapping[str, str]) -> str:
-    """Of the value itself, or of the tables inside it."""
+def _origin(dotted: str, value: object, origins: Mapping[str, str]) -> str:
+    """The origin of a value, or of the values inside a table."""
     inside = {origins[name] for name in origins if name.startswith(f"{dotted}.")} if isinstance(value, Mapping) else ()
     return origins.get(dotted) or ", ".join(sorted(inside)) or DEFAULT
 
 
 def toml_key(key: str) -> str:
+    """A key in the notation of TOML, quoted where it has to be."""
     return key if BARE.fullmatch(key) else _text(key)
 
 
-def toml_value(value: Any) -> str:
-    """A number, text, truth value, list or table as TOML writes it."""
+def toml_value(value: object) -> str:
+    """A number, text, truth value, list or table in the notation of TOML."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):
@@ -60,5 +61,5 @@ def toml_value(value: Any) -> str:
 
 
 def _text(value: str) -> str:
-    """JSON's text is TOML's but for one character."""
+    """Text is written as in JSON, but for one character."""
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -1,28 +1,34 @@
-"""TLS for schedulers and workers: one certificate for all of them, signed by an authority made for this purpose.
+"""Who may connect to a Dask scheduler and its workers: TLS keys, and the refusal of open networks.
 
-Both ends of every connection show the certificate and demand the other's (mutual authentication), so holding the folder
-is what lets somebody in. The authority's own key is thrown away: nobody can sign a second certificate.
+There is one certificate for scheduler, workers and coordinator, signed by an authority that is made for it. Both ends
+of every connection show the certificate and demand the other's (mutual authentication): access to the folder of the
+keys is access to the cluster. The authority's own key is thrown away, so nobody can sign a second certificate.
 """
 
 from __future__ import annotations
 
+import ipaddress
 import os
+import socket
 import subprocess
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from dmkl._util.files import writing
 from dmkl.errors import ClusterError, OutputError
 
+if TYPE_CHECKING:
+    from distributed.security import Security
+
 DEFAULT = Path("~/.config/dmkl/keys")
 AUTHORITY, CERTIFICATE, KEY = "ca.pem", "cert.pem", "key.pem"
-DAYS = 825
+DAYS = 825  # that a certificate is valid: the longest that some TLS libraries accept
 LIMIT = 30.0  # seconds for openssl
 
 
 def keys_folder(tls: bool | str) -> Path:
-    """Of `tls = true` or `tls = "FOLDER"`."""
+    """The folder of `tls = true` or of `tls = "FOLDER"`."""
     return (Path(tls) if isinstance(tls, str) and tls else DEFAULT).expanduser().absolute()
 
 
@@ -30,7 +36,8 @@ def make_keys(folder: Path) -> Path:
     """Write ca.pem, cert.pem and key.pem (0600) into a folder that only its owner can enter."""
     if (folder / KEY).exists():
         raise OutputError(
-            f"{folder} holds keys already", "remove it first: runs that use them will not find each other"
+            f"{folder} holds keys already",
+            "remove the folder first; runs that use its keys will lose their connections",
         )
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -72,8 +79,8 @@ def _private() -> None:
     os.umask(0o077)
 
 
-def security(tls: bool | str) -> Any:
-    """Dask's security object of the keys, None without TLS; keys that others can read are refused."""
+def security(tls: bool | str) -> Security | None:
+    """Dask's security object of the keys, None without TLS; keys that other users can read are refused."""
     if not tls:
         return None
     from distributed.security import Security
@@ -84,8 +91,45 @@ def security(tls: bool | str) -> Any:
     if missing:
         raise ClusterError(f"no TLS keys: {missing[0]} is missing", f"make them with: dmkl cluster keys -o {folder}")
     if paths[KEY].stat().st_mode & 0o077:
-        raise ClusterError(f"others can read {paths[KEY]}", f"chmod 600 {paths[KEY]}, or make new keys")
-    roles: dict[str, Any] = {"tls_ca_file": str(paths[AUTHORITY]), "require_encryption": True}
+        raise ClusterError(f"other users can read {paths[KEY]}", f"chmod 600 {paths[KEY]}, or make new keys")
+    roles: dict[str, str | bool] = {"tls_ca_file": str(paths[AUTHORITY]), "require_encryption": True}
     for role in ("client", "scheduler", "worker"):
         roles |= {f"tls_{role}_cert": str(paths[CERTIFICATE]), f"tls_{role}_key": str(paths[KEY])}
     return Security(**roles)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether an address, a host or an interface can be reached from this machine only."""
+    if host in ("lo", "localhost"):
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]").partition("%")[0]).is_loopback
+    except ValueError:
+        pass
+    if host in {name for _, name in socket.if_nameindex()}:
+        return False
+    try:
+        return all(ipaddress.ip_address(str(info[4][0])).is_loopback for info in socket.getaddrinfo(host, None))
+    except (OSError, ValueError):
+        return False
+
+
+def require_private(host: str, *, tls: bool | str, insecure: bool) -> None:
+    """Refuse a scheduler that others on the network could use: it and its workers run any code that they are sent.
+
+    Parameters
+    ----------
+    host
+        An address, a name or an interface; '' is the host's own public address.
+    tls
+        Whether connections are encrypted.
+    insecure
+        Whether the user has allowed connections that are not.
+    """
+    if tls or insecure or is_loopback(host):
+        return
+    raise ClusterError(
+        f"a scheduler on {host or 'a public address'} without TLS would run anybody's code",
+        "make keys with: dmkl cluster keys, and use tls:// or, in a cluster profile, tls = true "
+        "(on a network that nobody else uses: -s cluster.insecure=true)",
+    )
