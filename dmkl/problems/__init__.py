@@ -13,6 +13,6 @@ FORMULATIONS.register("lp", "dmkl.problems.vskl:LpMKL")
 FORMULATIONS.register("shared", "dmkl.problems.shared:SharedMKL")
 FORMULATIONS.register("spicy", "dmkl.problems.spicy:SpicyMKL")
 FORMULATIONS.register("obscure", "dmkl.solvers.obscure.formulation:Obscure")
-FORMULATIONS.register("mikl", "dmkl.solvers.mikl.formulation:MIKL")
+FORMULATIONS.register("mikl", "dmkl.problems.mikl:MIKL")
 
 __all__ = ["FORMULATIONS", "Formulation", "describe"]

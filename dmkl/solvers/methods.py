@@ -15,11 +15,11 @@ from typing import Any, Final, TypeAlias
 from dmkl.errors import ConfigError, did_you_mean
 from dmkl.oracles import ORACLES
 from dmkl.problems.base import Formulation
+from dmkl.problems.mikl import MIKL
 from dmkl.problems.shared import SharedMKL
 from dmkl.problems.spicy import SpicyMKL
 from dmkl.problems.uniform import UniformMKL
 from dmkl.problems.vskl import L1MKL, VSKL, LpMKL
-from dmkl.solvers.mikl.formulation import MIKL
 from dmkl.solvers.obscure.formulation import Obscure
 from dmkl.solvers.problem import Problem, Solver
 
@@ -148,6 +148,6 @@ register(Obscure, "obscure", "dmkl.solvers.obscure.stages:build")
 register(Obscure, "stochastic", "dmkl.solvers.obscure.stages:build")
 register(Obscure, "online", "dmkl.solvers.obscure.stages:build")
 register(Obscure, "pegasos", "dmkl.solvers.obscure.stages:build")
-register(MIKL, "newton", "dmkl.solvers.mikl.formulation:build")
-register(MIKL, "fista", "dmkl.solvers.mikl.formulation:build")
-register(MIKL, "plain", "dmkl.solvers.mikl.formulation:build")
+register(MIKL, "newton", "dmkl.solvers.per_kernel.coefficient_sets:build")
+register(MIKL, "fista", "dmkl.solvers.per_kernel.coefficient_sets:build")
+register(MIKL, "plain", "dmkl.solvers.per_kernel.coefficient_sets:build")

@@ -10,9 +10,9 @@ method goes where the largest cut plus a quadratic around the best point so far 
     min_{p, t}  t + 1/2 (p - centre)' Q (p - centre)    s.t.  heights_i + slopes_i . p <= t,  p >= 0,  sum(p) = 1
 
 `simplex_qp` solves that by an interior point method (Mehrotra's predictor and corrector); it has as many variables as
-there are kernels and also returns the multipliers of the cuts. No library is used, because each round solves two of
-these programs with a handful of variables, where the general solvers (scipy's SLSQP and trust-constr) take between 20
-and several hundred times as long, and quadprog, cvxopt or osqp would be one more compiled dependency for one function.
+there are kernels and also returns the multipliers of the cuts. No library is used: scipy's SLSQP takes as long for a
+dozen kernels but 300 times as long for 48, quadprog needs a definite Q (here it is also zero) and like cvxopt is under
+the GPL, and other QP solvers would be one more compiled dependency for this one function.
 """
 
 from __future__ import annotations
