@@ -140,9 +140,11 @@ def test_the_schema_takes_every_kernel_as_it_is_written_down(name: str) -> None:
     assert fits({**GOOD, "kernels": [{**table.pop("params"), **table}]}, schema())
 
 
-def test_the_schema_takes_the_readme_s_file_and_the_cluster_profile() -> None:
+def test_the_schema_takes_the_files_of_the_documents_and_the_cluster_profile() -> None:
     root = Path(__file__).parents[1]
-    blocks = (root / "README.md").read_text().split("```toml\n")[1:]
+    pages = [root / "README.md", *sorted((root / "dmkl/docs/guide").glob("*.md"))]
+    blocks = [block for page in pages for block in page.read_text().split("```toml\n")[1:]]
+    assert len(blocks) >= 3
     profile = tomllib.loads(template("slurm", SCHEDULERS["slurm"].title))
     for block in blocks:
         table = tomllib.loads(block.partition("```")[0])

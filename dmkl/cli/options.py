@@ -63,7 +63,7 @@ fit = _stacked(
 
 SECTIONS = dict.fromkeys(("cluster", "workers", "memory"), "run")
 SECTIONS |= dict.fromkeys(("seed", "tol", "oracle", "max_time"), "solve")
-SECTIONS |= dict.fromkeys(("folds", "repeats", "rule", "formulations"), "tune")
+SECTIONS |= dict.fromkeys(("folds", "repeats", "rule", "metric", "formulations"), "tune")
 
 
 def verbosity(verbose: int, quiet: bool) -> int:

@@ -82,7 +82,7 @@ def _table(cls: type[DataclassInstance], *, grid: bool = False) -> Schema:
     fields = [field for field in dataclasses.fields(cls) if field.name != "params"]
     table: Schema = {
         "type": "object",
-        "description": " ".join((cls.__doc__ or "").split()),
+        "description": " ".join((cls.__doc__ or "").partition("\n\n")[0].split()),
         "properties": {field.name: _field(field, hints[field.name], grid) for field in fields},
         "additionalProperties": False,
     }

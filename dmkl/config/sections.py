@@ -112,6 +112,7 @@ class TuneConfig:
     folds: int = key(5, "number of folds of the cross-validation")
     repeats: int = key(1, "number of cross-validations, each with other folds")
     rule: str = key("one-se", "choose the simplest point within one standard error of the best, or the best", RULES)
+    metric: str = key("", "the metric that chooses, e.g. accuracy, roc_auc or rmse; default: that of the task")
     apart: bool = key(False, "a task for every point of every fold, without warm starts: for a large cluster")
     formulations: tuple[str, ...] = key((), "names of formulations to try; default: that of [formulation]")
     grid: Parameters = field(default_factory=dict, metadata={"means": "constants to try, e.g. { C = [1, 10] }"})

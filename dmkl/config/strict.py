@@ -71,9 +71,13 @@ def type_hints(cls: type) -> dict[str, object]:
 
 
 def alternatives(hint: object) -> tuple[object, ...]:
-    """The types of a union, or the one type; without None, which stands for a key that is not written."""
-    union = typing.get_origin(hint) in (types.UnionType, typing.Union)
-    return tuple(option for option in typing.get_args(hint) if option is not types.NoneType) if union else (hint,)
+    """The types of a union that a value in a table can have, or the one type.
+
+    None stands for a value that is not written, and other classes for objects that only Python code can pass.
+    """
+    if typing.get_origin(hint) not in (types.UnionType, typing.Union):
+        return (hint,)
+    return tuple(option for option in typing.get_args(hint) if option in NAMES or typing.get_origin(option))
 
 
 def _convert(value: object, hint: object, where: str) -> object:
@@ -94,7 +98,7 @@ def _as_type(value: object, hint: object, where: str) -> object:
         if isinstance(items, list | tuple):
             return tuple(_convert(item, typing.get_args(hint)[0], where) for item in items)
     elif origin is dict:
-        return dict(require_table(value, where))
+        return dict(value) if isinstance(value, Mapping) else None
     elif hint is float:
         return _number(value)
     elif hint in (int, str, bool) and type(value) is hint:
@@ -111,8 +115,8 @@ def _number(value: object) -> float | None:
 
 
 def _name(hint: object) -> str:
-    if typing.get_origin(hint) is tuple:
-        return "a list"
+    if typing.get_origin(hint) in (tuple, dict):
+        return "a list" if typing.get_origin(hint) is tuple else "a table"
     return NAMES[hint] if isinstance(hint, type) and hint in NAMES else str(hint)
 
 
