@@ -37,7 +37,13 @@ class Case(NamedTuple):
 
 
 CASES = [
-    Case("train", {}, 2, "name one of a configuration file, a kernel store or --example", "see dmkl train --help"),
+    Case(
+        "train",
+        {},
+        2,
+        "exactly one of a configuration file, a kernel store and --example is needed",
+        "see dmkl train --help",
+    ),
     Case("trian config.toml", {}, 2, "No such command 'trian'. Did you mean 'train'?", "see dmkl --help"),
     Case(
         "train config.toml --tolerance 1",
@@ -252,7 +258,7 @@ CASES = [
         "train config.toml --memory 1MB",
         {},
         6,
-        "the limit of '1MB' is used up before the work begins: dmkl itself takes N MB",
+        "the memory limit '1MB' is too small: dmkl itself takes N MB before any work",
         "raise --memory",
     ),
     Case("train config.toml -s data.labels=z", {}, 4, "no array 'z' for the labels", "known: X_points, X_words, y"),
@@ -383,7 +389,7 @@ CASES = [
         "train config.toml -o begun",
         {"begun/config.json": "{}"},
         8,
-        "begun holds an unfinished run with another [data]",
+        "begun holds an unfinished run with a different [data] section",
         "choose another -o or remove it",
     ),
     Case(
@@ -411,7 +417,7 @@ CASES = [
         "train store.zarr -s data.test=0.5",
         {},
         4,
-        "FOLDER/store.zarr is built: data.test can't be changed",
+        "FOLDER/store.zarr is already built, so data.test cannot be changed",
         "train from the configuration file",
     ),
     Case(
@@ -431,7 +437,13 @@ CASES = [
     ),
     Case("predict none data.npz -o o.csv", {}, 8, "no model at none", "train one with: dmkl train"),
     Case("predict finished data.npz -o data.npz", {}, 8, "data.npz exists", "choose another -o or remove it"),
-    Case("predict finished data.npz -o o.xls", {}, 2, "cannot write '.xls' files", "name a .npz, .csv, .parquet file"),
+    Case(
+        "predict finished data.npz -o o.xls",
+        {},
+        2,
+        "predictions cannot be written to a '.xls' file",
+        "use one of .npz, .csv, .parquet",
+    ),
     Case(
         "predict finished none.npz -o o.csv",
         {},
@@ -466,14 +478,18 @@ CASES = [
     ),
     Case("evaluate finished nolabels.npz", {}, 4, "no array 'y' for the labels", "known: X_points, X_words"),
     Case(
-        "info .", {}, 5, ". is neither a kernel store nor a run directory", "name what dmkl kernels or dmkl train wrote"
+        "info .",
+        {},
+        5,
+        ". is neither a kernel store nor a run directory",
+        "give a path that dmkl kernels or dmkl train wrote",
     ),
     Case(
         "info none",
         {},
         5,
         "none is neither a kernel store nor a run directory",
-        "name what dmkl kernels or dmkl train wrote",
+        "give a path that dmkl kernels or dmkl train wrote",
     ),
     Case(
         "info torn.zarr",
@@ -482,7 +498,7 @@ CASES = [
         "torn.zarr is not a dmkl kernel store",
         "check the path; what is damaged has to be built or copied again",
     ),
-    Case("status .", {}, 8, ". is not a run directory", "name what dmkl train wrote"),
+    Case("status .", {}, 8, ". is not a run directory", "give a directory that dmkl train wrote"),
     Case(
         "submit config.toml --cluster local:2",
         {},
@@ -490,7 +506,7 @@ CASES = [
         "dmkl submit needs a SLURM profile, not 'local:2'",
         "use --cluster slurm[:PROFILE]",
     ),
-    Case("init", {}, 2, "name the data file", "e.g. dmkl init photos.npz; see dmkl init --help"),
+    Case("init", {}, 2, "no data file is named", "e.g. dmkl init photos.npz; see dmkl init --help"),
     Case("init none.csv", {}, 4, "no such file: none.csv", "check the path; relative ones count from the config file"),
     Case("init data.npz -o config.toml", {}, 8, "config.toml exists", "choose another -o, or --force to replace it"),
     Case(

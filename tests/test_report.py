@@ -24,7 +24,7 @@ from dmkl.report.curves import RECALL, precisions
 from dmkl.report.images import BLUE, levels, png, shades, shrink
 from dmkl.report.page import page
 from dmkl.run import RunDirectory
-from dmkl.run.reporting import read_run, rounds
+from dmkl.run.report import read_run, rounds
 from dmkl.solvers import FORMULATIONS
 
 VOID = {"meta", "link", "img", "br"}

@@ -13,7 +13,7 @@ from dmkl.config import parse_config
 from dmkl.errors import ConfigError
 from dmkl.kernels.functions import KERNELS
 from dmkl.run import EXAMPLES, resolved
-from dmkl.run.start import SCHEMA, schema
+from dmkl.run.init import SCHEMA, schema
 from dmkl.solvers import FORMULATIONS
 
 PYTHON = {"integer": int, "string": str, "boolean": bool, "array": list, "object": dict, "number": (int, float)}

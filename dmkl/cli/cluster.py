@@ -1,4 +1,4 @@
-"""dmkl cluster: what clusters need besides workers."""
+"""dmkl cluster: certificates for encrypted clusters."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dmkl.cli.console import Console
 
 @click.group()
 def cluster() -> None:
-    """Keys for encrypted clusters."""
+    """Certificates for encrypted clusters."""
 
 
 @cluster.command()
@@ -19,19 +19,19 @@ def cluster() -> None:
     "--output",
     type=click.Path(),
     metavar="FOLDER",
-    help="Where to (default: ~/.config/dmkl/keys); all nodes must see it.",
+    help="Folder of the certificates (default: ~/.config/dmkl/keys); all nodes must be able to read it.",
 )
 @options.output
-def keys(output: str | None, as_json: bool, verbose: int, quiet: bool) -> None:
-    """Make the certificates of tls:// and of tls = true in a SLURM profile.
+def keys(output: str | None, console: Console) -> None:
+    """Make the certificates for tls:// addresses and for tls = true in a SLURM profile.
 
-    Scheduler, workers and coordinator show each other the same certificate: who has the folder can get in.
+    Scheduler, workers and coordinator identify themselves by the same certificate: anyone who can read the folder can
+    connect.
     """
     from dmkl.runtime.keys import AUTHORITY, CERTIFICATE, KEY, keys_folder, make_keys
 
-    console = Console(as_json=as_json, verbosity=options.verbosity(verbose, quiet))
     folder = make_keys(keys_folder(output or True))
-    console.line("keys", str(folder), "key.pem is as good as a password")
+    console.line("keys", str(folder), "keep key.pem as secret as a password")
     tls = f"--tls-ca-file {folder / AUTHORITY} --tls-cert {folder / CERTIFICATE} --tls-key {folder / KEY}"
     console.line("by hand", f"dask scheduler --protocol tls --dashboard-address 127.0.0.1:8787 {tls}")
     console.line("", f"dask worker tls://HOST:8786 --dashboard-address 127.0.0.1:0 {tls}")
