@@ -184,7 +184,7 @@ CASES = [
         "train config.toml -s formulation.name=vskl -s solve.method=mirrors",
         {},
         2,
-        "unknown method 'mirrors'",
+        "unknown method 'mirrors' of VSKL",
         "did you mean 'mirror'? (known: interior, mirror, mirror-paper)",
     ),
     Case(
@@ -600,7 +600,7 @@ CASES = [
         {},
         2,
         "unknown key 'fold' in [tune]",
-        "did you mean 'folds'? (known: apart, folds, formulations, grid, repeats, rule)",
+        "did you mean 'folds'? (known: apart, folds, formulations, grid, metric, repeats, rule)",
     ),
     Case(
         "tune config.toml --folds 28",

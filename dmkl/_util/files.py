@@ -10,11 +10,12 @@ import math
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dmkl.errors import DmklError, OutputError, ResourceError, StoreError, one_line
 
-JsonObject = dict[str, Any]  # of a file that anybody may have written
+if TYPE_CHECKING:
+    from dmkl._util.types import Table
 
 
 @contextlib.contextmanager
@@ -91,7 +92,7 @@ def write_atomically(path: Path, data: bytes, *, keep: Path | None = None) -> No
         temporary.write_bytes(data)
 
 
-def read_json(path: Path) -> JsonObject:
+def read_json(path: Path) -> Table:
     """Read a file that should hold a JSON object."""
     if not path.is_file():  # reading a pipe would never end
         raise StoreError(f"{path} is missing or is not a regular file")
@@ -117,7 +118,7 @@ def append_line(path: Path, text: str) -> None:
             raise
 
 
-def read_json_if_any(path: Path) -> JsonObject:
+def read_json_if_any(path: Path) -> Table:
     """Read a JSON object; an empty one if the file is missing, damaged or still being written."""
     try:
         return read_json(path)

@@ -82,7 +82,7 @@ fit = _stacked(
 
 SECTIONS = dict.fromkeys(("cluster", "workers", "memory"), "run")
 SECTIONS |= dict.fromkeys(("seed", "tol", "oracle", "max_time"), "solve")
-SECTIONS |= dict.fromkeys(("folds", "repeats", "rule", "formulations"), "tune")
+SECTIONS |= dict.fromkeys(("folds", "repeats", "rule", "metric", "formulations"), "tune")
 
 
 def overrides(settings: tuple[str, ...], **named: object) -> dict[str, str]:

@@ -30,6 +30,9 @@ from dmkl.errors import ConfigError
 @click.option(
     "--rule", metavar="RULE", help="Choose the best point, or one-se: the simplest within a standard error of the best."
 )
+@click.option(
+    "--metric", metavar="NAME", help="Metric that decides, e.g. balanced_accuracy (default: that of the task)."
+)
 @options.fit
 @options.experiment
 @options.run

@@ -99,6 +99,7 @@ class TuneConfig:
     folds: int = key(5, "of the cross-validation")
     repeats: int = key(1, "times the folds are dealt anew")
     rule: str = key("one-se", "the simplest point within a standard error of the best, or the best", RULES)
+    metric: str = key("", "what decides, e.g. accuracy, roc_auc or rmse; default: the leading metric of the task")
     apart: bool = key(False, "every point of every fold is a task, from a cold start: for a large cluster")
     formulations: tuple[str, ...] = key((), "what is tried; default: that of [formulation]")
     grid: Parameters = field(default_factory=dict, metadata={"means": "values of constants, e.g. { C = [1, 10] }"})

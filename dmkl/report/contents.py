@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from dmkl.model import Model, Predictions
+from dmkl.model import METRICS, Model, Predictions
+from dmkl.report.markup import Figures, number
 
 NOUNS = {"multilabel": ("label", "labels"), "regression": ("target", "targets")}  # what outputs are but classes
 
@@ -38,3 +39,13 @@ class Contents:
 def noun(model: Model, count: int = 1) -> str:
     """'class', 'labels' ...: what the outputs of a model are."""
     return NOUNS.get(model.task, ("class", "classes"))[count != 1]
+
+
+def metric_title(name: str) -> str:
+    """The name of a metric for people; a file may name one that this version does not know."""
+    return METRICS[name].title if name in METRICS else name.replace("_", " ")
+
+
+def metric_value(name: str, value: float | None) -> Figures:
+    """The value of a metric as it is printed."""
+    return Figures(METRICS[name].shown(value) if name in METRICS else number(value))

@@ -12,7 +12,7 @@ from dmkl._util.files import write_atomically
 from dmkl.report.certificate import certificate
 from dmkl.report.citations import citations
 from dmkl.report.confusion import confusion
-from dmkl.report.contents import Contents
+from dmkl.report.contents import Contents, metric_title, metric_value
 from dmkl.report.course import course, time
 from dmkl.report.curves import curves
 from dmkl.report.markup import Raw, number, paragraph, section, text
@@ -67,7 +67,7 @@ def _header(contents: Contents) -> str:
     model = contents.model
     facts: list[tuple[str, str]] = []
     for name, value in list(contents.score.get("metrics", {}).items())[:1]:
-        facts.append((f"{name.replace('_', ' ')} on held-out samples", number(value)))
+        facts.append((f"{metric_title(name)} on held-out samples", metric_value(name, value)))
     if model:
         gap = float(np.max(model.about["gap"]))
         used = int((np.abs(model.weights) > 0).any(axis=0).sum())

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from dmkl.model import Model, Predictions, support_per_class
-from dmkl.report.contents import Contents, noun
-from dmkl.report.markup import Raw, bar, details, paragraph, section, table
+from dmkl.report.contents import Contents, metric_title, metric_value, noun
+from dmkl.report.markup import Figures, Raw, bar, details, paragraph, section, table
 
 SHOWN = 20  # outputs in sight; of more the worst, all of them behind a click
 WORST = 10
@@ -19,17 +19,21 @@ def scores(contents: Contents) -> Raw:
     if not found:
         nothing = "No samples were held out" if contents.finished else "Nothing has been scored yet"
         return section("score", "Score", paragraph(f"{nothing}, so there is no score."))
-    rows = [("this model", *found["metrics"].values())]
+    rows = [("this model", *_values(found["metrics"]))]
     if "best_single" in found:
         best = found["best_single"]
-        rows.append(("average kernel", *found["average"]["metrics"].values()))
-        rows.append((f"best single kernel: {best['kernel']}", *best["metrics"].values()))
-    names = [name.replace("_", " ") for name in found["metrics"]]
+        rows.append(("average kernel", *_values(found["average"]["metrics"])))
+        rows.append((f"best single kernel: {best['kernel']}", *_values(best["metrics"])))
+    names = [metric_title(name) for name in found["metrics"]]
     shown = table("This model and simpler answers", ["", *names], rows)
     note = ""
     if "best_single" in found:
         note = paragraph("The best single kernel was chosen on these very samples, which flatters it.")
     return section("score", f"Score on {found['n']:,} held-out samples", shown, note)
+
+
+def _values(metrics: dict[str, float | None]) -> list[Figures]:
+    return [metric_value(name, value) for name, value in metrics.items()]
 
 
 def outputs(contents: Contents) -> Raw:

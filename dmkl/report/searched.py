@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 from typing import Any
 
-from dmkl.report.contents import Contents
+from dmkl.report.contents import Contents, metric_title
 from dmkl.report.markup import Raw, figure, paragraph, section, table
 
 SHOWN = 100  # points, the best first
@@ -17,7 +17,7 @@ def searched(contents: Contents) -> Raw:
     if not found:
         return Raw("")
     words = paragraph(
-        f"{len(found['table']):,} points, {found['folds']} folds, {found['metric'].replace('_', ' ')}, chosen by the "
+        f"{len(found['table']):,} points, {found['folds']} folds, {metric_title(found['metric'])}, chosen by the "
         f"rule “{found['rule']}”: {found['table'][found['chosen']]['point']}."
     )
     drawn = _drawing(contents.tuning_drawing) if contents.tuning_drawing else ""
@@ -25,7 +25,8 @@ def searched(contents: Contents) -> Raw:
 
 
 def _table(found: dict[str, Any]) -> Raw:
-    rows = sorted(enumerate(found["table"]), key=lambda entry: -(entry[1]["mean"] or 0.0))[:SHOWN]
+    sign = 1.0 if found.get("larger_is_better", True) else -1.0  # older runs do not have it: larger was better
+    rows = sorted(enumerate(found["table"]), key=lambda entry: -sign * (entry[1]["mean"] or 0.0))[:SHOWN]
     names = [name for name in found["table"][0] if all(isinstance(row[name], int | float | None) for _, row in rows)]
     listed = [
         (row["point"], *(row[name] for name in names), "chosen" if place == found["chosen"] else "")

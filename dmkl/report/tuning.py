@@ -7,10 +7,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from dmkl.report.contents import metric_title
 from dmkl.solvers import describe
 from dmkl.tuning import Tuned
-from dmkl.tuning.choice import Row
-from dmkl.tuning.points import SEARCHED
+from dmkl.tuning.candidates import SEARCHED
+from dmkl.tuning.selection import PointScore
 
 WIDTH, HEIGHT = 640, 360
 LEFT, RIGHT, TOP, BOTTOM = 64, 200, 24, 48
@@ -26,13 +27,13 @@ def draw_tuning(tuned: Tuned) -> str:
     margin = 0.05 * (high - low) or 0.01
     low, high = low - margin, high + margin
 
-    def x(row: Row) -> float:
+    def x(row: PointScore) -> float:
         return LEFT + (places.index(_value(row, axis)) + 0.5) * (WIDTH - LEFT - RIGHT) / len(places)
 
     def y(value: float) -> float:
         return TOP + (high - value) / (high - low) * (HEIGHT - TOP - BOTTOM)
 
-    parts = [_text(LEFT, 15, tuned.metric.replace("_", " ")), _text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 8, axis)]
+    parts = [_text(LEFT, 15, metric_title(tuned.metric)), _text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 8, axis)]
     for value in np.linspace(low, high, 5):
         parts.append(f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y(value):.1f}" y2="{y(value):.1f}" stroke="#8884"/>')
         parts.append(_text(LEFT - 8, y(value) + 4, f"{value:.3f}", anchor="end"))
@@ -55,27 +56,27 @@ def draw_tuning(tuned: Tuned) -> str:
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" height="{HEIGHT}" '
         'font-family="system-ui, sans-serif" font-size="12" role="img">'
-        f"<title>{html.escape(tuned.metric)} by cross-validation, the choice in a circle</title>"
+        f"<title>{html.escape(metric_title(tuned.metric))} by cross-validation, the choice in a circle</title>"
         + "".join(parts)
         + "</svg>\n"
     )
 
 
-def _axis(rows: Sequence[Row]) -> str:
+def _axis(rows: Sequence[PointScore]) -> str:
     """The constant to draw along: the first that every formulation has, if it can be, and that varies."""
     varied = [name for name in SEARCHED if len({_value(row, name) for row in rows}) > 1]
     shared = [name for name in varied if all(hasattr(row.formulation, name) for row in rows)]
     return (shared or varied or ["C"])[0]
 
 
-def _value(row: Row, axis: str) -> float:
+def _value(row: PointScore, axis: str) -> float:
     value = getattr(row.formulation, axis, None)
     return float(value) if value is not None else 0.0
 
 
-def _lines(rows: Sequence[Row], axis: str) -> dict[str, list[Row]]:
+def _lines(rows: Sequence[PointScore], axis: str) -> dict[str, list[PointScore]]:
     """Rows that differ in the axis only, by what they share."""
-    lines: dict[str, list[Row]] = {}
+    lines: dict[str, list[PointScore]] = {}
     for row in rows:
         lines.setdefault(describe(row.formulation, without=axis), []).append(row)
     return lines

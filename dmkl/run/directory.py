@@ -23,7 +23,6 @@ from importlib.metadata import version
 from pathlib import Path
 
 from dmkl._util.files import (
-    JsonObject,
     append_line,
     finite,
     locked,
@@ -33,6 +32,7 @@ from dmkl._util.files import (
     write_json,
 )
 from dmkl._util.machine import cores, cpu
+from dmkl._util.types import Table
 from dmkl.config import Config
 from dmkl.errors import OutputError, StoreError, one_line
 from dmkl.events import Event, Progress
@@ -151,14 +151,14 @@ class RunDirectory:
         line = {"time": round(time.time(), 3), "event": type(event).__name__, **facts}
         append_line(self.events, json.dumps(finite(line)))
 
-    def logged(self) -> Iterator[JsonObject]:
+    def logged(self) -> Iterator[Table]:
         """All events so far, also of earlier turns of the run; a line that is still being written is left out."""
         lines = self.events.read_text(errors="replace").splitlines() if self.events.is_file() else []
         for line in lines:
             with contextlib.suppress(ValueError, RecursionError):
                 yield json.loads(line)
 
-    def rounds(self) -> Iterator[JsonObject]:
+    def rounds(self) -> Iterator[Table]:
         """The events of finished rounds."""
         return (event for event in self.logged() if event.get("event") == "RoundDone")
 

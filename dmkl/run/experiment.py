@@ -7,18 +7,17 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from dmkl._util.files import JsonObject
 from dmkl._util.registry import Registry
+from dmkl._util.types import Table
 from dmkl.config import Config, Settings, construct, from_environment, parse_config, read_config
 from dmkl.errors import ConfigError, DataError
 from dmkl.kernels.functions import KERNELS
 from dmkl.kernels.plan import grid
 from dmkl.oracles import ORACLES
-from dmkl.solvers import FORMULATIONS
-from dmkl.solvers.problem import Formulation
+from dmkl.problems import FORMULATIONS, Formulation
 from dmkl.store import KernelStore
 
-EXAMPLES: Registry[JsonObject] = Registry("example")
+EXAMPLES: Registry[Table] = Registry("example")
 EXAMPLES.register(
     "digits",
     {
@@ -96,7 +95,7 @@ def stored_config(store: KernelStore, overrides: Settings, environment: Settings
     return parse_config(tables, overrides=overrides, environment=environment, source=f"store {store.path}")
 
 
-def resolved(config: Config) -> JsonObject:
+def resolved(config: Config) -> Table:
     """The plain tables with the defaults of the kernels and the formulation they name; unknown names are refused."""
     tables = config.to_dict()
     ORACLES[config.solve.oracle]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from dmkl._util.files import JsonObject
+from dmkl._util.types import Table
 from dmkl.config import Config, json_schema, parse_config, toml_key, toml_value
 from dmkl.data.look import Look, ViewLook, look
 from dmkl.kernels.functions import KERNELS
@@ -25,7 +25,7 @@ LINE_WIDTH = 100  # characters
 FEW_KERNELS = 100  # of more kernels, most are expected to be useless
 
 
-def schema() -> JsonObject:
+def schema() -> Table:
     """The JSON schema of configuration files, made from the registries."""
     return json_schema(KERNELS, FORMULATIONS, ORACLES, Profile)
 

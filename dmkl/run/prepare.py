@@ -8,8 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from dmkl._util.files import JsonObject
 from dmkl._util.tiling import Grid
+from dmkl._util.types import Table
 from dmkl.config import Config
 from dmkl.data import Dataset, Labels, load_split
 from dmkl.errors import ConfigError, DataError
@@ -58,7 +58,7 @@ class Projection:
     groups: int
     classes: int
 
-    def to_dict(self) -> JsonObject:
+    def to_dict(self) -> Table:
         return dataclasses.asdict(self)
 
 

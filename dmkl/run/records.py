@@ -1,6 +1,6 @@
 """The JSON objects of a run directory, as types: what dmkl writes into scores.json, manifest.json and status output.
 
-Files are read back as plain `JsonObject`: anybody may have written them, so nothing about their keys is taken for
+Files are read back as plain `Table`: anybody may have written them, so nothing about their keys is taken for
 granted.
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NotRequired, TypedDict
 
-from dmkl._util.files import JsonObject
+from dmkl._util.types import Table
 
 Metrics = dict[str, float]
 
@@ -29,7 +29,7 @@ class PointRecord(TypedDict):
     """One row of a search: a formulation with its constants and its scores over the folds."""
 
     point: str
-    formulation: JsonObject
+    formulation: Table
     mean: float
     se: float
     kernels: float

@@ -8,11 +8,12 @@ from pathlib import Path
 
 import numpy as np
 
-from dmkl._util.files import JsonObject, read_json_if_any
+from dmkl._util.files import read_json_if_any
+from dmkl._util.types import Table
 from dmkl.config import parse_config
 from dmkl.data import load_split
 from dmkl.errors import ConfigError, DataError, OutputError
-from dmkl.model import Model, Predictions, load_model, load_predictions, per_class, score
+from dmkl.model import Model, Predictions, load_model, load_predictions, measure, per_class
 from dmkl.model.predictions import open_samples
 from dmkl.report import Contents, write_report
 from dmkl.run.directory import RunDirectory, trusting
@@ -79,17 +80,17 @@ def score_record(model: Model, kept: Predictions) -> HeldOutRecord:
     """The metrics of the held-out predictions."""
     return {
         "n": len(kept.truth),
-        "metrics": score(model, kept.scores, kept.truth),
+        "metrics": measure(kept.scores, kept.truth),
         "per_class": per_class(model, kept.scores, kept.truth),
     }
 
 
-def rounds(run: RunDirectory) -> list[JsonObject]:
+def rounds(run: RunDirectory) -> list[Table]:
     """Finished rounds with the seconds since the start of the run, summed over all times it was continued.
 
     A round that a killed run repeated is taken from its repetition.
     """
-    found: dict[int, JsonObject] = {}
+    found: dict[int, Table] = {}
     before, last = 0.0, 0.0
     for event in run.rounds():
         before += last if event["seconds"] < last else 0.0

@@ -6,7 +6,8 @@ import dataclasses
 
 import numpy as np
 
-from dmkl._util.files import JsonObject, finite, read_json
+from dmkl._util.files import finite, read_json
+from dmkl._util.types import Table
 from dmkl.config import Config, Settings, parse_config
 from dmkl.errors import OutputError
 from dmkl.model import load_model
@@ -70,7 +71,7 @@ def _models(first: RunDirectory, second: RunDirectory) -> list[str]:
     return found
 
 
-def _summaries(before: JsonObject, after: JsonObject) -> list[str]:
+def _summaries(before: Table, after: Table) -> list[str]:
     parts = [("tune", "formulation")] + [("train", key) for key in TRAIN_KEYS] + [("score", key) for key in SCORE_KEYS]
     values = [(key, *(finite(summary.get(part, {}).get(key)) for summary in (before, after))) for part, key in parts]
     return [f"{key}: {old} before, {new} now" for key, old, new in values if old != new]

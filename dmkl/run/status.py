@@ -6,7 +6,8 @@ import math
 import time
 from pathlib import Path
 
-from dmkl._util.files import JsonObject, read_json_if_any
+from dmkl._util.files import read_json_if_any
+from dmkl._util.types import Table
 from dmkl.errors import DmklError, OutputError
 from dmkl.run.directory import RunDirectory, trusting
 from dmkl.run.records import RunStatus
@@ -52,7 +53,7 @@ def run_status(run: RunDirectory) -> RunStatus:
         }
 
 
-def _state(run: RunDirectory, job: JsonObject, begun: bool, seen: float | None) -> str:
+def _state(run: RunDirectory, job: Table, begun: bool, seen: float | None) -> str:
     if run.scores.exists():
         return "finished"
     if job and not begun:
@@ -60,9 +61,9 @@ def _state(run: RunDirectory, job: JsonObject, begun: bool, seen: float | None) 
     return "running" if seen is not None and time.time() - seen < ALIVE_SECONDS else "silent"
 
 
-def _rounds(events: list[JsonObject]) -> list[JsonObject]:
+def _rounds(events: list[Table]) -> list[Table]:
     """Finished rounds since the command was last started: there the seconds begin again."""
-    found: list[JsonObject] = []
+    found: list[Table] = []
     for event in events:
         if event.get("event") == "RoundDone":
             again = found and event["seconds"] < found[-1]["seconds"]
@@ -70,7 +71,7 @@ def _rounds(events: list[JsonObject]) -> list[JsonObject]:
     return found
 
 
-def seconds_left(rounds: list[JsonObject], tol: float) -> float | None:
+def seconds_left(rounds: list[Table], tol: float) -> float | None:
     """Extrapolate the number of finished classes or, when none has finished lately, the fall of the gap."""
     if not rounds:
         return None
@@ -88,7 +89,7 @@ def seconds_left(rounds: list[JsonObject], tol: float) -> float | None:
     return max(0.0, float((math.log(tol) - falling[-1][1]) / slope))
 
 
-def _tiles(run: RunDirectory, config: JsonObject) -> list[int] | None:
+def _tiles(run: RunDirectory, config: Table) -> list[int] | None:
     """Finished and total tiles while the store is being built."""
     path = Path(config.get("run", {}).get("store") or run.store)
     try:

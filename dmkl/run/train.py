@@ -12,7 +12,17 @@ from dmkl._util.machine import peak_resident
 from dmkl.config import SolveConfig
 from dmkl.data import Dataset, Labels
 from dmkl.events import Note, Observer, ignore
-from dmkl.model import Model, calibrate, make_model, predictions, save_model, save_predictions, score
+from dmkl.model import (
+    Model,
+    calibrate,
+    leading_metric,
+    make_model,
+    measure,
+    predictions,
+    save_model,
+    save_predictions,
+)
+from dmkl.problems import Formulation
 from dmkl.report import write_report
 from dmkl.run.context import RunContext
 from dmkl.run.directory import RunDirectory
@@ -21,7 +31,6 @@ from dmkl.run.prepare import TrainingInputs, prepare_kernels
 from dmkl.run.records import KernelMetrics, Metrics, ScoreRecord, Summary, TrainRecord, TuneRecord
 from dmkl.run.report import read_run, score_record
 from dmkl.solvers import Fit, describe, solve
-from dmkl.solvers.problem import Formulation
 from dmkl.stack import KernelStack
 
 BASELINE = SolveConfig()  # baselines are solved with the default options
@@ -166,10 +175,11 @@ def _add_baselines(scores: ScoreRecord, run: RunContext, inputs: TrainingInputs,
     def metrics(kernels: list[int]) -> Metrics:
         alone = _solve(stack.choose(kernels), inputs.labels, formulation, BASELINE)
         model = make_model(store, alone, kernels)
-        return score(model, model.decision(test, run.runtime), truth)
+        return measure(model.decision(test, run.runtime), truth)
 
     scores["average"] = {"kernel": "", "metrics": metrics(list(range(store.s)))}
     single: list[KernelMetrics] = [
         {"kernel": kernel.name, "metrics": metrics([a])} for a, kernel in enumerate(store.bank.kernels)
     ]
-    scores["best_single"] = max(single, key=lambda found: next(iter(found["metrics"].values())))
+    leading = leading_metric(truth.task)
+    scores["best_single"] = max(single, key=lambda found: leading.sign * found["metrics"][leading.name])

@@ -6,6 +6,7 @@ from typing import cast
 
 from dmkl._util.files import finite, write_atomically, write_json
 from dmkl.data import Labels, check_folds
+from dmkl.model import leading_metric
 from dmkl.report.tuning import draw_tuning
 from dmkl.run.context import RunContext
 from dmkl.run.prepare import prepare_kernels
@@ -14,16 +15,17 @@ from dmkl.run.train import RunResult, finish
 from dmkl.runtime import Local
 from dmkl.solvers import describe
 from dmkl.stack import open_stack
-from dmkl.tuning import named_points, refuse_labels, tune
+from dmkl.tuning import named_candidates, refuse_labels, tune
 
 
 def tune_run(run: RunContext) -> RunResult:
     """Choose by cross-validation on the training samples, then train the choice on all of them."""
     config, search, solving = run.config, run.config.tune, run.config.solve
     names = search.formulations or (config.formulation.name,)
-    points = named_points(names, search.grid, {config.formulation.name: config.formulation.params})
+    points = named_candidates(names, search.grid, {config.formulation.name: config.formulation.params})
 
     def check(labels: Labels) -> None:
+        leading_metric(labels.task, search.metric)  # an unknown or unsuitable name is refused before any work
         refuse_labels(points, labels)
         check_folds(labels, search.folds, search.repeats)
 
@@ -41,6 +43,7 @@ def tune_run(run: RunContext) -> RunResult:
         folds=search.folds,
         repeats=search.repeats,
         rule=search.rule,
+        metric=search.metric,
         apart=search.apart,
         seed=solving.seed,
         tol=solving.tol,

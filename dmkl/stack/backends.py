@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 from typing import Any
 
@@ -67,7 +68,7 @@ def open_stack(
         indefinite=store.bank.indefinite,
         given=store.bank.unproven,
         backend=backend,
-        identity=store.id,
+        identity=functools.partial(str, store.id),
         source=path,
         mended=mended,
     )

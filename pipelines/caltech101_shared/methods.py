@@ -13,8 +13,8 @@ import numpy as np
 
 import dmkl
 from dmkl.data import make_labels
-from dmkl.model import score_like
-from dmkl.solvers.problem import Formulation
+from dmkl.model import measure
+from dmkl.problems import Formulation
 from dmkl.solvers.shared.sampling import Walk
 from pipelines.common.banks import Bank
 from pipelines.common.experiment import Row
@@ -44,7 +44,7 @@ def trained(bank: Bank, method: str, C: float, tol: float) -> Row:
 def told(bank: Bank, fit: dmkl.Fit, seconds: float) -> Row:
     """Quality on the test images, cost, certificate, mean weights."""
     scores = bank.scores(fit)
-    classes = score_like(scores, make_labels(bank.truth.argmax(axis=1), "multiclass"))
+    classes = measure(scores, make_labels(bank.truth.argmax(axis=1), "multiclass"))
     weights = np.atleast_2d(fit.weights)
     return {
         "mAP": bank.metrics(scores)["mean_average_precision"],

@@ -15,6 +15,7 @@ import numpy as np
 
 from dmkl._util.types import Float64
 from dmkl.problems.proxes import TINY, GroupNorm
+from dmkl.solvers.certificate import relative_gap
 from dmkl.solvers.mikl.rows import Rows
 
 POWER_STEPS = 12  # of the power iteration; the step need not be exact
@@ -34,7 +35,7 @@ class Point:
 
     @property
     def gap(self) -> float:
-        return (self.primal - self.dual) / max(abs(self.primal), 1e-12)
+        return relative_gap(self.primal, self.dual)
 
     def with_bound(self, norm: GroupNorm, u: Float64, V: Float64) -> Point:
         """With the bound of u, if it is the better one; V = K_y' u."""

@@ -22,9 +22,10 @@ import numpy as np
 from dmkl._util.types import Float64
 from dmkl.data import Labels, make_labels
 from dmkl.errors import ConfigError, did_you_mean
+from dmkl.problems.base import Formulation, grids_below_largest
 from dmkl.problems.proxes import GroupNorm
-from dmkl.solvers.mikl.rounds import METHODS, Shape, SparseRounds
-from dmkl.solvers.problem import Formulation, Problem, Solver, shares_of_largest
+from dmkl.solvers.mikl.rounds import Shape, SparseRounds
+from dmkl.solvers.problem import Problem, Solver
 from dmkl.stack import KernelStack
 
 NORMS = {"1": (1, 1, 1), "2": (2, 2, 1), "21;1": (2, 1, 1), "21;2": (2, 1, 2), "12;1": (1, 2, 1), "12;2": (1, 2, 2)}
@@ -81,22 +82,22 @@ class MIKL(Formulation):
     ) -> list[dict[str, Sequence[Any]]]:
         """Unless lam is given, from half the largest one of each norm down, which takes a pass a norm."""
         values = cls.usual_values(labels, given)
-        return shares_of_largest(values, "lam", "norm", lambda norm: cls.largest(stack, labels, norm), SHARES)
+        return grids_below_largest(values, "lam", "norm", lambda norm: cls.largest(stack, labels, norm), SHARES)
 
-    def stretch(self, start: Any) -> float:
+    def stretch(self, start: Formulation) -> float:
         return 1.0
 
     def baseline(self, weights: Float64) -> MIKL:
         """The norm that chooses neither samples nor kernels."""
         return MIKL("2", self.lam)
 
-    def solver(self, problem: Problem) -> Solver:
-        if problem.method not in METHODS:
-            raise ConfigError(f"unknown method '{problem.method}' of MIKL", f"use one of {', '.join(METHODS[1:])}")
-        return SparseRounds(self._shape(), self.lam)
-
     def _shape(self) -> Shape:
         return Shape(*NORMS[self.norm])
+
+
+def build(formulation: MIKL, problem: Problem) -> Solver:
+    """Rounds over the coefficients that may matter."""
+    return SparseRounds(formulation._shape(), formulation.lam)
 
 
 def _largest(penalty: GroupNorm, V: Float64, n: int) -> float:

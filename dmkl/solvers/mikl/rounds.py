@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,9 +19,8 @@ from dmkl.solvers.mikl.newton import polish
 from dmkl.solvers.mikl.rows import Grams, Held, Rows, Streamed
 from dmkl.solvers.mikl.sets import entering, screened
 from dmkl.solvers.problem import Problem
-from dmkl.solvers.state import State
+from dmkl.solvers.state import ArraysState, MethodState, State, kept
 
-METHODS = ("", "fista", "plain")
 WHOLE = 4000  # coefficients that are solved at once: nothing is won by leaving some out
 EARLY, FIRST, HALF = 0.02, 0.1, 0.5  # gaps of compact problems: of the one so far, of the first, of the tolerance
 WARM_UP = 50  # forward-backward steps before the exact end
@@ -54,15 +53,16 @@ class Compact:
     alpha: Float64  # to start from
     y: Float64
     gap: float  # that is asked for
-    method: str
+    method: str  # newton (with the exact end), fista or plain
     room: int  # bytes for what a Newton step makes
     step: float = 0.0  # of forward-backward, if known
 
     def minimise(self, rows: Rows) -> Point:
         point = replace(start_at(rows, self.norm, self.alpha), step=self.step)
-        steps = LIMIT if self.method else WARM_UP
+        exact = self.method == "newton"
+        steps = WARM_UP if exact else LIMIT
         point = descend(rows, self.norm, point, self.gap, steps, accelerated=self.method != "plain")
-        return point if self.method or point.gap <= self.gap else polish(rows, self.norm, point, self.gap)
+        return point if not exact or point.gap <= self.gap else polish(rows, self.norm, point, self.gap)
 
 
 def solve_held(rows: NDArray[Any], union: Mask, compact: Compact, grams: Grams | None) -> Point:
@@ -87,6 +87,8 @@ class SparseRounds:
     """The solver. Of its own the state keeps which coefficients of a class are where, 'sets' (m, s, n), the best u of
     each class (n, m), and how many steps it took."""
 
+    own_type: ClassVar[type[MethodState]] = ArraysState
+
     shape: Shape
     lam: float
 
@@ -95,13 +97,14 @@ class SparseRounds:
         n, m, s = problem.n, problem.m, problem.stack.s
         state = State.first(np.zeros((m, s)), np.ones((n, m), dtype=bool), room=block_room(problem))
         sets = np.full((m, s, n), THERE, dtype=np.int8)
-        own = {"sets": sets, "u": np.full((n, m), 2.0), "iterations": np.zeros(m, dtype=np.int64)}
+        own = ArraysState({"sets": sets, "u": np.full((n, m), 2.0), "iterations": np.zeros(m, dtype=np.int64)})
         # without coefficients the loss is n
         state = replace(state, coef=csc_array((n, m * s), dtype=np.float64), primal=np.full(m, float(n)), own=own)
         if problem.start is not None:
-            u = problem.start.own.get("u", own["u"])
+            before = problem.start.own
+            u = before.get("u", own["u"]) if isinstance(before, ArraysState) else own["u"]
             known = {"coef": problem.start.coef, "weights": problem.start.weights, "primal": np.full(m, np.inf)}
-            state = replace(state, **known, own=own | {"u": u})
+            state = replace(state, **known, own=ArraysState(own | {"u": u}))
         if s * n <= WHOLE or (self.shape.inner, self.shape.outer) == (2, 2):
             sets[:] = IN
             return state
@@ -110,17 +113,17 @@ class SparseRounds:
     def step(self, problem: Problem, state: State) -> State:
         """A compact problem for every class that is not done, then one pass over all their coefficients."""
         unfinished = np.flatnonzero(state.gap > problem.tol)
-        u, iterations = state.own["u"].copy(), state.own["iterations"].copy()
+        u, iterations = kept(state)["u"].copy(), kept(state)["iterations"].copy()
         primal, found = state.primal.copy(), {}
         for batch in self._batches(problem, state, unfinished):
             for k, point in zip(batch, self._solved(problem, state, batch), strict=True):
                 alpha = np.zeros((problem.stack.s, problem.n))
-                alpha[state.own["sets"][k] == IN] = point.alpha
+                alpha[kept(state)["sets"][k] == IN] = point.alpha
                 found[k] = csc_array(alpha.T)
                 primal[k], u[:, k] = point.primal, point.u
                 iterations[k] += point.iterations
         coef, weights = _with(state, found)
-        own = state.own | {"u": u, "iterations": iterations}
+        own = ArraysState(kept(state) | {"u": u, "iterations": iterations})
         state = replace(state, coef=coef, weights=weights, primal=primal, own=own)
         return self._certified(problem, state, unfinished)
 
@@ -132,10 +135,10 @@ class SparseRounds:
         batch: list[int] = []
         union = np.zeros((problem.stack.s, problem.n), dtype=bool)
         for k in classes:
-            wider = union | (state.own["sets"][k] == IN)
+            wider = union | (kept(state)["sets"][k] == IN)
             if batch and _bytes(problem, wider) > state.room / 2:  # the other half is for each class's own rows
                 yield batch
-                batch, wider = [], state.own["sets"][k] == IN
+                batch, wider = [], kept(state)["sets"][k] == IN
             batch.append(int(k))
             union = wider
         if batch:
@@ -143,7 +146,7 @@ class SparseRounds:
 
     def _solved(self, problem: Problem, state: State, batch: list[int]) -> Iterator[Point]:
         """The compact problems of a batch, their rows gathered together, or one after the other through passes."""
-        union = np.any(state.own["sets"][batch] == IN, axis=0)
+        union = np.any(kept(state)["sets"][batch] == IN, axis=0)
         compacts = (self._compact(problem, state, k) for k in batch)
         if _bytes(problem, union) > state.room and not (union.all() and problem.stack.in_one_array):
             for compact in compacts:
@@ -154,7 +157,7 @@ class SparseRounds:
             rows = rows.astype(np.float64, copy=False)
         near = problem.runtime.hold(itself, rows)
         # the norm of K_y is the same for all labels: classes that have all of the rows have one step
-        alike = len(batch) > 1 and all((state.own["sets"][k][union] == IN).all() for k in batch)
+        alike = len(batch) > 1 and all((kept(state)["sets"][k][union] == IN).all() for k in batch)
         step = next(iter(problem.runtime.map(step_of, [(near, problem.n)]))) if alike else 0.0
         grams = None
         if len(batch) > 1 and self.shape == Shape(2, 1, 2) and 8 * problem.n * int(union.sum()) <= state.room / 2:
@@ -164,9 +167,9 @@ class SparseRounds:
         yield from problem.runtime.map(solve_held, ((near, union, replace(c, step=step), grams) for c in compacts))
 
     def _compact(self, problem: Problem, state: State, k: int) -> Compact:
-        members = state.own["sets"][k] == IN
+        members = kept(state)["sets"][k] == IN
         gap = HALF * problem.tol
-        if (state.own["sets"][k] == THERE).any():  # what the next pass brings in changes more than the tolerance
+        if (kept(state)["sets"][k] == THERE).any():  # what the next pass brings in changes more than the tolerance
             gap = max(gap, EARLY * state.gap[k] if np.isfinite(state.gap[k]) else FIRST)
         alpha = coefficients(state, k)[members]
         norm = self.shape.norm(members, self.lam)
@@ -176,21 +179,23 @@ class SparseRounds:
         """Bounds over all coefficients, and who stays, enters or leaves; one pass for as many classes as fit."""
         size = 8 * problem.n * problem.stack.s
         step = max(1, int(PASS_SHARE * state.room / size))
-        dual, sets = state.dual.copy(), state.own["sets"].copy()
+        dual, sets = state.dual.copy(), kept(state)["sets"].copy()
         for start in range(0, len(classes), step):
             some = classes[start : start + step]
             # a kernel that is gone for all of them need not be read: the bound without it is as true
             kernels = np.flatnonzero((sets[some] != GONE).any(axis=(0, 2)))
             V = np.zeros((problem.stack.s, problem.n, len(some)))
-            V[kernels] = problem.stack.correlate(problem.Y[:, some] * state.own["u"][:, some], kernels=kernels.tolist())
+            V[kernels] = problem.stack.correlate(
+                problem.Y[:, some] * kept(state)["u"][:, some], kernels=kernels.tolist()
+            )
             for column, k in enumerate(some):
                 dual[k], sets[k] = self._judged(problem, state, int(k), V[:, :, column])
         active = (sets == IN).any(axis=2)
-        return replace(state, dual=dual, active=active, own=state.own | {"sets": sets})
+        return replace(state, dual=dual, active=active, own=ArraysState(kept(state) | {"sets": sets}))
 
     def _judged(self, problem: Problem, state: State, k: int, V: Float64) -> tuple[float, NDArray[np.int8]]:
         """The better of the bounds so far and the sets for the next round."""
-        before, u = state.own["sets"][k], state.own["u"][:, k]
+        before, u = kept(state)["sets"][k], kept(state)["u"][:, k]
         left = before != GONE
         norm = self.shape.norm(left, self.lam)
         bound, scale = lower_bound(norm, u, V[left])

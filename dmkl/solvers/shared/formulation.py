@@ -16,10 +16,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from dmkl.errors import ConfigError
-from dmkl.solvers.problem import MINOR, Problem, Solver
-from dmkl.solvers.shared.max import SharedMax
-from dmkl.solvers.shared.sum import SharedSum
-from dmkl.solvers.uniform import BoundedByC, check_C
+from dmkl.problems.base import MINOR, require_positive_C
+from dmkl.problems.uniform import BoundedByC
 
 
 @dataclass(frozen=True)
@@ -34,7 +32,7 @@ class SharedMKL(BoundedByC):
     batch: int = field(default=1, metadata=MINOR)
 
     def __post_init__(self) -> None:
-        check_C(self.C)
+        require_positive_C(self.C)
         if self.mode not in ("sum", "max"):
             raise ConfigError(f"mode should be sum or max, not '{self.mode}'")
         if not 0 <= self.delta <= 1:
@@ -43,9 +41,3 @@ class SharedMKL(BoundedByC):
             raise ConfigError(f"eta should be positive, or 0 for scale-free steps, not {self.eta}")
         if not (isinstance(self.batch, int) and self.batch >= 1):
             raise ConfigError(f"batch should be a whole number from 1 on, not {self.batch}")
-
-    def solver(self, problem: Problem) -> Solver:
-        problem.stack.require_semidefinite(type(self).__name__)
-        if self.mode == "sum":
-            return SharedSum(self.C, self.intercept, problem.method or "bundle")
-        return SharedMax(self.C, self.intercept, self.delta, self.eta, self.batch, problem.method or "sa")

@@ -9,7 +9,7 @@ as long each round, its averages certified.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,11 +17,13 @@ from numpy.typing import NDArray
 from dmkl._util.registry import Registry
 from dmkl._util.types import Float64
 from dmkl.solvers.blocks import Blocks, block_room
+from dmkl.solvers.certificate import relative_gap
 from dmkl.solvers.columns import column
 from dmkl.solvers.fixed_weights import ROUGH
 from dmkl.solvers.problem import Problem
 from dmkl.solvers.shared.classes import Answer, Classes
 from dmkl.solvers.shared.cuts import Cuts
+from dmkl.solvers.shared.formulation import SharedMKL
 from dmkl.solvers.shared.sampling import Known, Walk, estimate, smoothed
 from dmkl.solvers.shared.sum import (
     ENOUGH,
@@ -34,7 +36,7 @@ from dmkl.solvers.shared.sum import (
     STIFFEST,
     svm_tolerance,
 )
-from dmkl.solvers.state import State
+from dmkl.solvers.state import ArraysState, MethodState, State, kept
 from dmkl.solvers.working_sets import first_sets, whole
 
 WALK = 4.0  # SVM calls of the first walk, as a multiple of the root of the number of classes
@@ -80,8 +82,17 @@ class _Course:
         return found.weights, found.value, shares
 
 
+def build(formulation: SharedMKL, problem: Problem) -> SharedMax:
+    """The rounds with the problem's rule."""
+    problem.stack.require_semidefinite("SharedMKL")
+    f = formulation
+    return SharedMax(f.C, f.intercept, f.delta, f.eta, f.batch, problem.method)
+
+
 class SharedMax:
     """One step is a round: walk, bundle over the hard classes, check of all classes."""
+
+    own_type: ClassVar[type[MethodState]] = ArraysState
 
     def __init__(self, C: float, intercept: bool, delta: float, eta: float, batch: int, method: str) -> None:
         self._C, self._intercept = C, intercept
@@ -94,12 +105,12 @@ class SharedMax:
         working = first_sets(problem.Y, problem.seed)
         state = State.first(np.full(s, 1.0 / s), working, room=block_room(problem), bounds=1)
         own = {"forms": np.zeros((m, s)), "hard": np.zeros(m, dtype=bool), "centre": state.weights}
-        return replace(state, own={**own, **Cuts.none(s).arrays(), **Walk.start(s, m).arrays()})
+        return replace(state, own=ArraysState({**own, **Cuts.none(s).arrays(), **Walk.start(s, m).arrays()}))
 
     def step(self, problem: Problem, state: State) -> State:
         blocks = self._blocks = self._blocks or Blocks(problem, state)
         classes = Classes(problem, blocks, state, self._C, self._intercept)
-        own = state.own
+        own = kept(state)
         course = _Course(
             classes, Cuts.of(own), Walk.of(own), own["forms"].copy(), own["hard"].copy(), own["centre"], state.dual[0]
         )
@@ -184,7 +195,7 @@ class SharedMax:
                 centred = sum((shares[k] * c for k, c in curvatures.items()), np.zeros((s, s)))
             proximity = PROXIMITY * gap * abs(reached) * np.eye(s)
             weights, promised, shares = course.lowest(best, stiffness * (centred + proximity))
-            gap = (reached - course.lower) / max(abs(reached), 1e-12)
+            gap = relative_gap(reached, course.lower)
             if gap <= wanted:
                 break
         course.weights = best
@@ -235,17 +246,17 @@ class SharedMax:
             dual=np.array([course.lower]),
             svm_calls=state.svm_calls + calls,
             oracle_calls=state.oracle_calls + calls,
-            own={**own, "forms": state.own["forms"]},
+            own=ArraysState({**own, "forms": kept(state)["forms"]}),
         )
         if worst > state.primal[0]:  # as good is better: the worst may be a class that nobody has trained yet
             return after
         found = {"coef": course.classes.coef, "intercept": intercept, "primal": np.array([worst])}
-        return replace(after, weights=weights, own={**own, "forms": course.forms}, **found)
+        return replace(after, weights=weights, own=ArraysState({**own, "forms": course.forms}), **found)
 
 
 def _gaps(primal: Float64, lower: Float64) -> Float64:
     """Each class's own relative gap."""
-    return np.asarray((primal - lower) / np.maximum(np.abs(primal), 1e-12))
+    return relative_gap(primal, lower)
 
 
 METHODS: Registry[bool] = Registry("method")  # whether it is the paper's walk and nothing else

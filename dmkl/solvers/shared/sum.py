@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from dmkl._util.registry import Registry
 from dmkl._util.types import Float64
 from dmkl.solvers.blocks import Blocks, block_room
+from dmkl.solvers.certificate import relative_gap
 from dmkl.solvers.fixed_weights import outlined
 from dmkl.solvers.problem import Problem
 from dmkl.solvers.shared.classes import Classes
 from dmkl.solvers.shared.cuts import Cuts
-from dmkl.solvers.state import State
+from dmkl.solvers.shared.formulation import SharedMKL
+from dmkl.solvers.state import ArraysState, MethodState, State, kept
 from dmkl.solvers.working_sets import first_sets, whole
 
 INNER_STEPS = 25  # combinations of kernels tried in one round at most
@@ -60,8 +62,16 @@ class _Tried:
         return 0.5 * float(self.weights @ np.sqrt(self.forms.sum(axis=0))) ** 2
 
 
+def build(formulation: SharedMKL, problem: Problem) -> SharedSum:
+    """The rounds with the problem's rule."""
+    problem.stack.require_semidefinite("SharedMKL")
+    return SharedSum(formulation.C, formulation.intercept, problem.method)
+
+
 class SharedSum:
     """One step is a round: combinations tried on compact blocks until their gap is small, then one pass."""
+
+    own_type: ClassVar[type[MethodState]] = ArraysState
 
     def __init__(self, C: float, intercept: bool, rule: str) -> None:
         self._C, self._intercept, self._rule = C, intercept, rule
@@ -72,7 +82,7 @@ class SharedSum:
         weights = np.full(s, 1.0 / s)
         state = State.first(weights, first_sets(problem.Y, problem.seed), room=block_room(problem), bounds=1)
         state = outlined(problem, state, weights, self._C, intercept=self._intercept)
-        return replace(state, own={**Cuts.none(s).arrays(), "centre": state.weights})
+        return replace(state, own=ArraysState({**Cuts.none(s).arrays(), "centre": state.weights}))
 
     def step(self, problem: Problem, state: State) -> State:
         blocks = self._blocks = self._blocks or Blocks(problem, state)
@@ -87,7 +97,7 @@ class SharedSum:
             dual=np.array([max(lower, state.dual[0])]),
             svm_calls=state.svm_calls + classes.svm_calls,
             oracle_calls=state.oracle_calls + tried,
-            own={**cuts.arrays(), "centre": centre},
+            own=ArraysState({**cuts.arrays(), "centre": centre}),
         )
         if primal >= state.primal[0]:
             return after
@@ -100,9 +110,9 @@ class SharedSum:
     def _inner(self, problem: Problem, state: State, classes: Classes) -> tuple[_Tried, Float64, Cuts, float, int]:
         """The best combination on the blocks, the centre, the cuts, a lower bound, how many combinations were tried."""
         wanted = inner_gap(problem, state)
-        cuts, lower, gap = Cuts.of(state.own), -np.inf, LOOSE
+        cuts, lower, gap = Cuts.of(kept(state)), -np.inf, LOOSE
         rule = RULES[self._rule]()
-        best, weights = None, state.own["centre"]
+        best, weights = None, kept(state)["centre"]
         number = 0
         while number < INNER_STEPS:
             number += 1
@@ -113,7 +123,7 @@ class SharedSum:
                 best = tried
             weights, bound, cuts = rule.next(tried, cuts, gap)
             lower = max(lower, bound)
-            gap = (best.primal - lower) / max(abs(best.primal), 1e-12)
+            gap = relative_gap(best.primal, lower)
             if gap <= wanted:
                 break
         assert best is not None
