@@ -10,7 +10,7 @@ import math
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dmkl.errors import DmklError, OutputError, ResourceError, StoreError, one_line
 
@@ -131,7 +131,7 @@ def write_json(path: Path, value: object) -> None:
     write_atomically(path, (json.dumps(value, indent=2) + "\n").encode())
 
 
-def finite(value: Any) -> Any:
+def finite(value: object) -> object:
     """The value with None in place of infinities and nan, which JSON lacks."""
     if isinstance(value, dict):
         return {key: finite(item) for key, item in value.items()}

@@ -9,13 +9,17 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from dmkl._util.files import finite
 from dmkl.errors import DeadlineReached, SolverError
 from dmkl.events import Event, Note, PointDone, Progress, RoundDone
 
 if TYPE_CHECKING:
+    from rich.progress import Progress as Bars
+    from rich.progress import TaskID
+
+    from dmkl._util.types import Table
     from dmkl.config import Config
     from dmkl.run import RunResult
     from dmkl.run.records import KernelRecord, ScoreRecord, TrainRecord, TuneRecord
@@ -212,16 +216,17 @@ class ProgressDisplay:
     def __init__(self, write: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> None:
         self._write, self._clock = write, clock
         self._stages: dict[str, StageProgress] = {}
-        self._rounds: list[dict[str, Any]] = []
+        self._rounds: list[Table] = []
         self._last_line = clock()
-        self._bars: Any = None  # rich.progress.Progress, which is imported late
-        self._tasks: dict[str, Any] = {}
+        self._bars: Bars | None = None
+        self._tasks: dict[str, TaskID] = {}
 
     def clear(self) -> None:
         """Forget all stages: the result line of what they belong to has been written."""
         self._stages.clear()
-        for task in self._tasks.values():
-            self._bars.remove_task(task)
+        if self._bars is not None:
+            for task in self._tasks.values():
+                self._bars.remove_task(task)
         self._tasks.clear()
 
     def show(self, event: Event) -> None:

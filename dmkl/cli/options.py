@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import click
 
@@ -13,7 +13,7 @@ from dmkl.cli.completion import setting_names
 from dmkl.cli.console import Console
 from dmkl.errors import ConfigError
 
-F = TypeVar("F", bound=Callable[..., Any])
+F = TypeVar("F", bound=Callable[..., object])
 
 
 def _stacked(*options: Callable[[F], F]) -> Callable[[F], F]:

@@ -10,14 +10,12 @@ import io
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dmkl._util.files import read_json, replacing, writing
 from dmkl._util.registry import Registry
-from dmkl._util.types import Samples
+from dmkl._util.types import Array, Samples
 from dmkl.config import Config, DataConfig, parse_config
 from dmkl.data import Dataset, Labels, load_batches, load_dataset
 from dmkl.errors import ConfigError, OutputError
@@ -29,7 +27,7 @@ from dmkl.runtime import Runtime
 BATCH_BYTES = 64e6  # features of one batch
 COLUMN_PREFIXES = {"contribution": "kernel"}  # of a table's columns, where it is not the name of the array
 
-Arrays = dict[str, NDArray[Any]]
+Arrays = dict[str, Array]
 
 
 @dataclass(frozen=True)
