@@ -33,7 +33,7 @@ from dmkl.errors import ConfigError, DmklError, ResourceError, StoreError
 from dmkl.kernels import plan_bank
 from dmkl.model import Model, load_model, make_model, save_model
 from dmkl.run import RunDirectory, run_status, stored_config
-from dmkl.runtime import read_profile
+from dmkl.runtime.jobs.profile import read_profile
 from dmkl.solvers.state import DIGEST, State, load_state, save_state
 from dmkl.stack import open_stack
 from dmkl.store import KernelStore
@@ -693,9 +693,8 @@ def test_new_npz_pickles_and_lies(tmp_path: Path, mark: Path, unpredicted: Unpre
     (tmp_path / "pickle.npz").write_bytes(pickle.dumps(Bomb(mark)))
     assert "is not a valid .npz file" in unpredicted(tmp_path / "pickle.npz")
     good = npy(described((8, 3)), bytes(192))
-    assert "has a path outside the archive" in unpredicted(
-        zipped(tmp_path / "outside.npz", {"X.npy": good, "../../evil.npy": good})
-    )
+    outside = zipped(tmp_path / "outside.npz", {"X.npy": good, "../../evil.npy": good})
+    assert "has a path outside the archive" in unpredicted(outside)
     assert "appears twice" in unpredicted(zipped(tmp_path / "twice.npz", {"X.npy": good, "X": good}))
     for name, bomb in {
         "wide": {"X.npy": npy(described((2, 10**5)), bytes(16 * 10**5))},

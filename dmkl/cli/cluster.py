@@ -1,4 +1,4 @@
-"""dmkl cluster: certificates for encrypted clusters."""
+"""dmkl cluster: certificates for encrypted clusters, and profiles of batch schedulers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dmkl.cli.console import Console
 
 @click.group()
 def cluster() -> None:
-    """Certificates for encrypted clusters."""
+    """Certificates for encrypted clusters, and profiles of batch schedulers."""
 
 
 @cluster.command()
@@ -23,12 +23,12 @@ def cluster() -> None:
 )
 @options.output
 def keys(output: str | None, console: Console) -> None:
-    """Make the certificates for tls:// addresses and for tls = true in a SLURM profile.
+    """Make the certificates for tls:// addresses and for tls = true in a cluster profile.
 
     Scheduler, workers and coordinator identify themselves by the same certificate: anyone who can read the folder can
     connect.
     """
-    from dmkl.runtime.keys import AUTHORITY, CERTIFICATE, KEY, keys_folder, make_keys
+    from dmkl.runtime.tls import AUTHORITY, CERTIFICATE, KEY, keys_folder, make_keys
 
     folder = make_keys(keys_folder(output or True))
     console.line("keys", str(folder), "keep key.pem as secret as a password")
@@ -36,3 +36,20 @@ def keys(output: str | None, console: Console) -> None:
     console.line("by hand", f"dask scheduler --protocol tls --dashboard-address 127.0.0.1:8787 {tls}")
     console.line("", f"dask worker tls://HOST:8786 --dashboard-address 127.0.0.1:0 {tls}")
     console.result({"keys": str(folder)})
+
+
+@cluster.command()
+@click.argument("scheduler", metavar="SCHEDULER")
+@options.output
+def profile(scheduler: str, console: Console) -> None:
+    """Print a profile for a batch scheduler, such as slurm: every key with its default and its meaning.
+
+    dmkl cluster profile slurm > cluster/slurm.toml
+    """
+    from dmkl.runtime.jobs import SCHEDULERS
+    from dmkl.runtime.jobs.profile import template
+
+    text = template(scheduler, SCHEDULERS[scheduler].title)
+    if not console.as_json:
+        console.text(text.rstrip("\n"))
+    console.result({"profile": text})

@@ -9,7 +9,7 @@ import click
 
 from dmkl.errors import EXIT_CODES
 
-REFERENCE = Path(__file__).parents[1] / "CLI.md"  # kept equal to `reference()` by a test
+REFERENCE = Path(__file__).parents[1] / "docs/reference/cli.md"  # kept equal to `reference()` by a test
 
 
 def reference() -> str:

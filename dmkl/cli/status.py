@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 @click.argument("run", type=click.Path(), metavar="RUN")
 @options.output
 def status(run: str, console: Console) -> None:
-    """Show how far RUN has come. Only its files are read: neither SLURM nor the running process is asked."""
+    """Show how far RUN has come. Only its files are read: neither the scheduler nor the running process is asked."""
     from dmkl.run import RunDirectory, run_status
 
     facts = run_status(RunDirectory(run))

@@ -30,21 +30,25 @@ def submit(
     console: Console,
     **named: object,
 ) -> None:
-    """Submit `dmkl train` as a SLURM job that starts its own worker jobs (default: --cluster slurm).
+    """Submit `dmkl train` as a batch job that starts its own worker jobs (by default through SLURM: --cluster slurm).
 
     Shortly before its time limit the job returns to the queue, and later continues from its last checkpoint. Follow it
     with: dmkl status RUN.
     """
     from dmkl.config import from_environment
     from dmkl.run import RunDirectory, read_experiment
-    from dmkl.runtime import batch, is_slurm, read_profile
-    from dmkl.runtime.profile import require_private
+    from dmkl.runtime.jobs import SCHEDULERS, default_scheduler, find_scheduler
+    from dmkl.runtime.jobs.coordinator import SCRIPT, coordinator_script, submit_script
+    from dmkl.runtime.jobs.profile import read_profile
+    from dmkl.runtime.tls import require_private
 
-    cluster = cluster or "slurm"
+    cluster = cluster or default_scheduler()
     overrides = options.overrides(settings, **named, cluster=cluster)
     experiment = read_experiment(source, example, overrides)
-    if not is_slurm(cluster):
-        raise ConfigError(f"dmkl submit needs a SLURM profile, not '{cluster}'", "use --cluster slurm[:PROFILE]")
+    scheduler = find_scheduler(cluster)
+    if scheduler is None:
+        known = ", ".join(f"--cluster {name}[:PROFILE]" for name in SCHEDULERS)
+        raise ConfigError(f"dmkl submit needs a batch scheduler, not '{cluster}'", f"use {known}")
     profile = read_profile(cluster, experiment.config.cluster)
     require_private(profile.interface, tls=profile.tls, insecure=profile.insecure)
     run = RunDirectory(Path(output or Path("runs", experiment.name)).absolute())
@@ -53,10 +57,10 @@ def submit(
     command = [profile.python or sys.executable, "-m", "dmkl", "train", *what, "-o", str(run.path)]
     for key, value in {**from_environment(os.environ), **overrides}.items():  # a job may have another environment
         command += ["-s", f"{key}={value}"]
-    script = batch.coordinator_script(profile, run.cluster, experiment.name, command)
+    script = coordinator_script(scheduler, profile, run.cluster, experiment.name, command)
     if dry_run:
         console.text(script)
         return
-    job = batch.submit(script, run.cluster)
+    job = submit_script(scheduler, script, run.cluster)
     console.line("job", job, str(run.path), f"follow it with: dmkl status {run.path}")
-    console.result({"job": job, "run": str(run.path), "script": str(run.cluster / batch.SCRIPT)})
+    console.result({"job": job, "run": str(run.path), "script": str(run.cluster / SCRIPT)})

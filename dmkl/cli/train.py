@@ -15,7 +15,7 @@ from dmkl.errors import ConfigError
 @click.argument("source", type=click.Path(), required=False, metavar="[CONFIG|STORE]")
 @options.fit
 @click.option(
-    "--dry-run", is_flag=True, help="With --cluster slurm: print the script of the worker jobs and do nothing else."
+    "--dry-run", is_flag=True, help="With worker jobs (--cluster slurm): print their script and do nothing else."
 )
 @click.option("--print-config", is_flag=True, help="Print every value with its origin, as TOML, and do nothing else.")
 @options.experiment
@@ -47,14 +47,16 @@ def train(
         return
     directory = RunDirectory(output or Path("runs", experiment.name))
     if dry_run:
-        from dmkl.runtime import is_slurm, read_profile
+        from dmkl.runtime.jobs import default_scheduler, find_scheduler
+        from dmkl.runtime.jobs.profile import read_profile
 
-        if not is_slurm(config.run.cluster):
-            raise ConfigError("--dry-run prints the script of SLURM jobs", "add --cluster slurm")
+        scheduler = find_scheduler(config.run.cluster)
+        if scheduler is None:
+            raise ConfigError("--dry-run prints the script of worker jobs", f"add --cluster {default_scheduler()}")
         profile = read_profile(config.run.cluster, config.cluster)
-        from dmkl.runtime.jobs import job_script
+        from dmkl.runtime.jobs.workers import worker_script
 
-        console.text(job_script(profile, directory.cluster))
+        console.text(worker_script(scheduler, profile, directory.cluster))
         return
     with (
         console.progress(),

@@ -100,8 +100,7 @@ def resolved(config: Config) -> Table:
     tables = config.to_dict()
     ORACLES[config.solve.oracle]
     formulation = make_formulation(config)
-    names = [f.name for f in dataclasses.fields(FORMULATIONS[config.formulation.name])]
-    constants = {name: getattr(formulation, name) for name in names}
+    constants = formulation.constants()
     tables["formulation"]["params"] = {key: value for key, value in constants.items() if value is not None}
     for table, kernel in zip(tables["kernels"], config.kernels, strict=True):
         for params in grid(kernel.params):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import tomllib
 from collections.abc import Sequence
@@ -9,16 +10,18 @@ from pathlib import Path
 
 import numpy as np
 
+from dmkl._util.files import make_folder, write_atomically
 from dmkl._util.types import Table
 from dmkl.config import Config, json_schema, parse_config, toml_key, toml_value
 from dmkl.data.look import Look, ViewLook, look
+from dmkl.errors import OutputError, ResourceError
 from dmkl.kernels.functions import KERNELS
 from dmkl.oracles import ORACLES
+from dmkl.problems import FORMULATIONS
 from dmkl.run.prepare import prepare_data
-from dmkl.runtime.profile import Profile
-from dmkl.solvers import FORMULATIONS
+from dmkl.runtime.jobs.profile import Profile
+from dmkl.version import __version__
 
-SCHEMA = Path(__file__).parents[1] / "dmkl.schema.json"  # kept equal to `schema()` by a test
 GRID = ("0.5 mean", "1 mean", "2 mean")  # a median is 0 where most values are equal
 MOST_COLUMN_VIEWS = 60  # a table with more columns gets no kernels for single columns
 LINE_WIDTH = 100  # characters
@@ -28,6 +31,22 @@ FEW_KERNELS = 100  # of more kernels, most are expected to be useless
 def schema() -> Table:
     """The JSON schema of configuration files, made from the registries."""
     return json_schema(KERNELS, FORMULATIONS, ORACLES, Profile)
+
+
+def schema_file() -> Path | None:
+    """Write the JSON schema into the user's cache, where editors find it by the first line of a configuration.
+
+    Its name holds the version of dmkl, so that a configuration is checked against the version that wrote it. None if
+    the cache cannot be written.
+    """
+    try:
+        folder = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser().absolute() / "dmkl"
+        path = folder / f"dmkl-{__version__}.schema.json"
+        make_folder(folder)
+        write_atomically(path, (json.dumps(schema(), indent=1, allow_nan=False) + "\n").encode())
+    except (OSError, OutputError, ResourceError, RuntimeError):  # RuntimeError: the user has no home
+        return None
+    return path
 
 
 def first_config(paths: Sequence[str], out: Path, labels: str = "") -> tuple[str, Look]:
@@ -50,7 +69,8 @@ def first_config(paths: Sequence[str], out: Path, labels: str = "") -> tuple[str
     seen = look(paths, labels)
     relative = [os.path.relpath(path, out.parent) for path in paths]
     kernels = len(prepare_data(_read(_text(seen, relative, ""), out)).bank)
-    text = _text(seen, relative, _formulation(seen, kernels))
+    file = schema_file()
+    text = (f"#:schema {file.as_uri()}\n" if file else "") + _text(seen, relative, _formulation(seen, kernels))
     _read(text, out)
     return text, seen
 
@@ -62,7 +82,6 @@ def _read(text: str, out: Path) -> Config:
 def _text(seen: Look, paths: list[str], formulation: str) -> str:
     classes = f"{len(seen.answer.classes)} classes" if seen.answer.classes else "real targets"
     parts = [
-        f"#:schema {SCHEMA.as_uri()}",
         f"# {len(seen.answer):,} samples, {seen.answer.task}: {classes}. Train with: dmkl train FILE",
         "",
         "[data]",
