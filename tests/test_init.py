@@ -13,7 +13,7 @@ import pytest
 from test_schema import fits
 
 from dmkl.cli.main import main
-from dmkl.run.start import schema
+from dmkl.run.init import schema
 
 n = 60
 
