@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from dmkl.estimators.base import KernelClassifier, WeightedClassifier
 from dmkl.problems import Formulation
+from dmkl.problems.losses import LossLike
 from dmkl.solvers import L1MKL, MIKL, VSKL, LpMKL, SpicyMKL, UniformMKL
 
 
@@ -26,8 +27,8 @@ class UniformMKLClassifier(WeightedClassifier):
         Factor of the losses, positive. A larger C fits the training samples more closely.
     intercept : bool, default True
         Whether there is an intercept b; False is possible with the hinge loss only.
-    loss : {"hinge", "logistic", "squared"}, default "hinge"
-        l(y, f) is [1 - y f]+, log(1 + exp(-y f)) or (y - f)^2.
+    loss : {"hinge", "logistic", "squared"}, mapping or Loss, default "hinge"
+        l(y, f) is [1 - y f]+, log(1 + exp(-y f)) or (y - f)^2; or a table of a name and parameters; or a loss object.
     <shared parameters>
 
     Attributes
@@ -62,7 +63,7 @@ class UniformMKLClassifier(WeightedClassifier):
 
     C: float = 1.0
     intercept: bool = True
-    loss: str = "hinge"
+    loss: LossLike = "hinge"
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -227,8 +228,8 @@ class SpicyMKLClassifier(WeightedClassifier):
     ----------
     C : float, default 1.0
         Factor of the sparse penalty: here a larger C uses fewer kernels. It may be 0 if `ridge` is positive.
-    loss : {"hinge", "logistic", "squared"}, default "hinge"
-        l(y, f) is [1 - y f]+, log(1 + exp(-y f)) or (y - f)^2.
+    loss : {"hinge", "logistic", "squared"}, mapping or Loss, default "hinge"
+        l(y, f) is [1 - y f]+, log(1 + exp(-y f)) or (y - f)^2; or a table of a name and parameters; or a loss object.
     ridge : float, default 0.0
         Factor of the squared penalty, at least 0. A larger value shrinks the model and makes the weights more equal.
     <shared parameters>
@@ -266,7 +267,7 @@ class SpicyMKLClassifier(WeightedClassifier):
     formulation: ClassVar[type[Formulation]] = SpicyMKL
 
     C: float = 1.0
-    loss: str = "hinge"
+    loss: LossLike = "hinge"
     ridge: float = 0.0
 
 

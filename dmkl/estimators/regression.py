@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from dmkl.estimators.base import KernelRegressor
 from dmkl.problems import Formulation
+from dmkl.problems.losses import LossLike
 from dmkl.solvers import SpicyMKL, UniformMKL
 
 
@@ -22,8 +23,9 @@ class UniformMKLRegressor(KernelRegressor):
     ----------
     C : float, default 1.0
         Factor of the losses, positive. A larger C fits the training samples more closely.
-    loss : {"squared", "epsilon"}, default "squared"
-        l(y, f) is (y - f)^2 or [|y - f| - epsilon]+.
+    loss : {"squared", "epsilon"}, mapping or Loss, default "squared"
+        l(y, f) is (y - f)^2 or [|y - f| - epsilon]+; or a table such as `{"name": "epsilon", "epsilon": 0.2}`; or a
+        loss object.
     epsilon : float, default 0.1
         Errors up to this size, in the unit of y, cost nothing with the loss "epsilon".
     <shared parameters>
@@ -55,7 +57,7 @@ class UniformMKLRegressor(KernelRegressor):
     formulation: ClassVar[type[Formulation]] = UniformMKL
 
     C: float = 1.0
-    loss: str = "squared"
+    loss: LossLike = "squared"
     epsilon: float = 0.1
 
 
@@ -69,8 +71,9 @@ class SpicyMKLRegressor(KernelRegressor):
     ----------
     C : float, default 1.0
         Factor of the sparse penalty: here a larger C uses fewer kernels. It may be 0 if `ridge` is positive.
-    loss : {"squared", "epsilon"}, default "squared"
-        l(y, f) is (y - f)^2 or [|y - f| - epsilon]+.
+    loss : {"squared", "epsilon"}, mapping or Loss, default "squared"
+        l(y, f) is (y - f)^2 or [|y - f| - epsilon]+; or a table such as `{"name": "epsilon", "epsilon": 0.2}`; or a
+        loss object.
     epsilon : float, default 0.1
         Errors up to this size, in the unit of y, cost nothing with the loss "epsilon".
     ridge : float, default 0.0
@@ -110,6 +113,6 @@ class SpicyMKLRegressor(KernelRegressor):
     formulation: ClassVar[type[Formulation]] = SpicyMKL
 
     C: float = 1.0
-    loss: str = "squared"
+    loss: LossLike = "squared"
     epsilon: float = 0.1
     ridge: float = 0.0

@@ -14,7 +14,6 @@ from dmkl._util.types import Float64
 from dmkl.config import RULES
 from dmkl.errors import ConfigError, SolverError, did_you_mean
 from dmkl.solvers import FORMULATIONS, Formulation, describe
-from dmkl.tuning.candidates import constant_names
 
 NUMBERS = ("mean", "se", "kernels", "passes", "svm_calls", "unproved", "seconds")  # columns of a table
 
@@ -109,8 +108,7 @@ class Tuned:
         table = []
         for row in self.rows:
             numbers = {name: getattr(row, name) for name in NUMBERS}
-            values = {name: getattr(row.formulation, name) for name in constant_names(type(row.formulation))}
-            constants = {"name": names[type(row.formulation)], **values}
+            constants = {"name": names[type(row.formulation)], **row.formulation.constants()}
             table.append(
                 {"point": describe(row.formulation), "formulation": constants, **numbers, "values": row.values}
             )

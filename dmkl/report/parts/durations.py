@@ -11,7 +11,7 @@ from dmkl._util.types import Float64
 from dmkl.report.contents import Contents
 from dmkl.report.images import SERIES, picture
 from dmkl.report.markup import BARS, NOTHING, Section, bar, block, legend, number, paragraph, percent, section, table
-from dmkl.runtime.timeline import BINS, OTHERS
+from dmkl.runtime.timeline import OTHERS, TimelineOptions
 
 NAMED = len(BARS) - 1  # functions with a colour of their own
 ROWS = 32  # workers with a row
@@ -47,8 +47,8 @@ def _timeline(timeline: dict[str, Any]) -> Markup:
     if not timeline or not timeline["rows"]:
         return NOTHING
     rows, bins = timeline["rows"], max(1, int(timeline["bins"]))
-    if bins > BINS:
-        raise ValueError(f"a timeline has at most {BINS} bins")
+    if bins > (most := TimelineOptions().bins):
+        raise ValueError(f"a timeline has at most {most} bins")
     seconds: dict[str, float] = {}
     for row in rows:
         seconds[row["function"]] = seconds.get(row["function"], 0.0) + row["seconds"]
