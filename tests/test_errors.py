@@ -462,7 +462,11 @@ CASES = [
         "train it again",
     ),
     Case(
-        "evaluate finished data.npz", {"y": np.array(["new"] * 120)}, 4, "class 'new' was not learnt", "known: 0, 1, 2"
+        "evaluate finished data.npz",
+        {"y": np.array(["new"] * 120)},
+        4,
+        "class 'new' does not occur in the training labels",
+        "known: 0, 1, 2",
     ),
     Case("evaluate finished nolabels.npz", {}, 4, "no array 'y' for the labels", "known: X_points, X_words"),
     Case(
@@ -493,21 +497,19 @@ CASES = [
     Case("init", {}, 2, "name the data file", "e.g. dmkl init photos.npz; see dmkl init --help"),
     Case("init none.csv", {}, 4, "no such file: none.csv", "check the path; relative ones count from the config file"),
     Case("init data.npz -o config.toml", {}, 8, "config.toml exists", "choose another -o, or --force to replace it"),
-    Case(
-        "init data.npz --labels Y", {}, 4, "no array or column 'Y'", "say which with --labels NAME; did you mean 'y'?"
-    ),
+    Case("init data.npz --labels Y", {}, 4, "no array or column 'Y'", "name it with --labels NAME; did you mean 'y'?"),
     Case(
         "init table.csv",
         {"table.csv": "a,b\n1,2\n"},
         4,
         "cannot tell what the labels of table.csv are",
-        "say which with --labels NAME; known: a, b",
+        "name it with --labels NAME; known: a, b",
     ),
     Case(
         "init table.csv --labels b",
         {"table.csv": "a,b\n1,2\n1,3\n"},
         4,
-        "no column is of use: a is constant",
+        "no column can be used: a is constant",
         "give numbers that differ between samples",
     ),
     Case(

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from dmkl.config import Config, json_schema, parse_config, toml_key, toml_value
-from dmkl.data.look import Look, ViewLook, look
+from dmkl.data.summary import DataSummary, ViewSummary, summarise
 from dmkl.kernels.functions import KERNELS
 from dmkl.oracles import ORACLES
 from dmkl.run.prepare import prepare
@@ -30,9 +30,9 @@ def schema() -> dict[str, Any]:
     return json_schema(KERNELS, FORMULATIONS, ORACLES, Profile)
 
 
-def first_config(paths: Sequence[str], out: Path, labels: str = "") -> tuple[str, Look]:
+def first_config(paths: Sequence[str], out: Path, labels: str = "") -> tuple[str, DataSummary]:
     """The text of a configuration for `out`, which reads and makes kernels of these data, and what they hold."""
-    seen = look(paths, labels)
+    seen = summarise(paths, labels)
     near = [os.path.relpath(path, out.parent) for path in paths]
     kernels = len(prepare(_read(_text(seen, near, ""), out)).bank)
     text = _text(seen, near, _formulation(seen, kernels))
@@ -44,15 +44,15 @@ def _read(text: str, out: Path) -> Config:
     return parse_config(tomllib.loads(text), base=out.parent, source=f"file {out}")
 
 
-def _text(seen: Look, paths: list[str], formulation: str) -> str:
-    classes = f"{len(seen.answer.classes)} classes" if seen.answer.classes else "numbers to predict"
+def _text(seen: DataSummary, paths: list[str], formulation: str) -> str:
+    classes = f"{len(seen.labels.classes)} classes" if seen.labels.classes else "numbers to predict"
     parts = [
         f"#:schema {SCHEMA.as_uri()}",
-        f"# {len(seen.answer):,} samples, {seen.answer.task}: {classes}. Trains as it is: dmkl train FILE",
+        f"# {len(seen.labels):,} samples, {seen.labels.task}: {classes}. Trains as it is: dmkl train FILE",
         "",
         "[data]",
         f"path = {toml_value(paths[0] if len(paths) == 1 else paths)}",
-        f"labels = {toml_value(seen.labels)}",
+        f"labels = {toml_value(seen.labels_name)}",
         f"task = {toml_value(seen.task)}  # auto takes whole numbers and text for classes, other numbers for a target",
         "test = 0.3  # held out for the score; or split = the name of a 0/1 array, 1 for training samples",
         *[_view(view) for view in seen.views],
@@ -66,7 +66,7 @@ def _text(seen: Look, paths: list[str], formulation: str) -> str:
     return "\n".join(parts) + "\n"
 
 
-def _view(view: ViewLook) -> str:
+def _view(view: ViewSummary) -> str:
     lines = ["", f"[views.{toml_key(view.name)}]  # {'; '.join(view.facts)}"]
     lines += [f"# left out: column {name!r} {reason}" for name, reason in view.left_out.items()]
     lines += [f"array = {toml_value(view.array)}"] if view.array else []
@@ -88,11 +88,11 @@ def _columns(names: Sequence[str]) -> list[str]:
     return [*lines[:-1], lines[-1].rstrip(",") + " ]"]
 
 
-def _each(view: ViewLook) -> bool:
+def _each(view: ViewSummary) -> bool:
     return view.unequal and len(view.columns) <= FEW_COLUMNS
 
 
-def _kernel(view: ViewLook) -> str:
+def _kernel(view: ViewSummary) -> str:
     if view.kind == "kernel":
         kernel = "precomputed" if view.definite else "similarity"
         own = ['normalise = "unit-mean"  # so that kernels of different scale start equal'] if view.definite else []
@@ -103,16 +103,16 @@ def _kernel(view: ViewLook) -> str:
     return "\n".join(["", "[[kernels]]", f"kernel = {toml_value(kernel)}", f"views = {toml_value(views)}", *own])
 
 
-def _formulation(seen: Look, kernels: int) -> str:
+def _formulation(seen: DataSummary, kernels: int) -> str:
     """The table with its reasons; the README has all formulations."""
     name, why, constants = _chosen(seen, kernels)
     lines = ["", f"[formulation]  # {why}", f"name = {toml_value(name)}"]
     return "\n".join([*lines, *(f"{key} = {toml_value(value)}" for key, value in constants.items())])
 
 
-def _chosen(seen: Look, kernels: int) -> tuple[str, str, dict[str, Any]]:
-    if seen.answer.task == "regression":
-        scale = float(np.linalg.norm(seen.answer.values - seen.answer.values.mean()))
+def _chosen(seen: DataSummary, kernels: int) -> tuple[str, str, dict[str, Any]]:
+    if seen.labels.task == "regression":
+        scale = float(np.linalg.norm(seen.labels.values - seen.labels.values.mean()))
         C = float(f"{max(scale, 1e-6):.1g}")
         return "spicy", "few kernels for a target; a larger C takes fewer", {"loss": "squared", "C": C}
     if not all(view.definite for view in seen.views):
