@@ -17,7 +17,7 @@ from dmkl.config import Config
 from dmkl.data import Labels, check_folds
 from dmkl.events import Event
 from dmkl.model import leading_metric
-from dmkl.report.tuning import draw_tuning
+from dmkl.report.tuning_chart import draw_tuning
 from dmkl.run.rundir import RunDirectory, finite
 from dmkl.run.training import Say, Trained, begin, complete
 from dmkl.runtime import Local, Runtime

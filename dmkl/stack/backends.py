@@ -91,6 +91,6 @@ def on_cluster(stack: KernelStack, client: Any) -> tuple[KernelStack, Runtime]:
 
 
 def _cluster(client: Any) -> Runtime:
-    from dmkl.runtime.cluster import Cluster
+    from dmkl.runtime.dask import DaskRuntime
 
-    return Cluster(client)
+    return DaskRuntime(client)

@@ -77,7 +77,7 @@ def scores_along(stack: KernelStack, path: FoldPath) -> Iterator[FoldScore]:
 
 def scores_on_worker(stack: KernelStack, path: FoldPath) -> list[FoldScore]:
     """`scores_along` as a task of a cluster."""
-    from dmkl.runtime.cluster import threads_here
+    from dmkl.runtime.dask import threads_here
 
     with _alone:
         stack.runtime, stack.memory = Local(threads_here()), budget_here()
@@ -91,7 +91,7 @@ def open_on_worker(source: str, identity: str) -> KernelStack:
 
 
 def budget_here() -> Budget:
-    from dmkl.runtime.cluster import memory_here
+    from dmkl.runtime.dask import memory_here
 
     return Budget(memory_here())
 

@@ -173,9 +173,9 @@ def _task(first: Candidate, y: ArrayLike) -> str:
 def _runtime(stack: KernelStack, client: Client | None, runtime: Runtime | None) -> Runtime:
     if client is None:
         return runtime or stack.runtime
-    from dmkl.runtime.cluster import Cluster
+    from dmkl.runtime.dask import DaskRuntime
 
-    return Cluster(client)
+    return DaskRuntime(client)
 
 
 def _scores(stack: KernelStack, tasks: Sequence[FoldPath], runtime: Runtime) -> Iterator[FoldScore]:
