@@ -119,7 +119,7 @@ CASES = [
         {"config.toml": CONFIG.replace('kernel = "linear"', 'kernel = "chi2"').replace('normalise = "unit-trace"', "")},
         4,
         "kernel 'chi2' needs features >= 0, view 'points' has negative ones",
-        "mend the data, or name other arrays in [data] and [views]",
+        "correct the data, or name other arrays in [data] and [views]",
     ),
     Case(
         "train config.toml",
@@ -377,7 +377,7 @@ CASES = [
         {"torn/config.json": "{"},
         5,
         "torn/config.json is damaged (Expecting property name enclosed in double quotes: line 1 column 2 (char 1))",
-        "check the path; what is damaged has to be built or copied again",
+        "check the path; build or copy a damaged file again",
     ),
     Case(
         "train config.toml -o begun",
@@ -419,7 +419,7 @@ CASES = [
         {},
         5,
         "no kernel store at config.toml",
-        "check the path; what is damaged has to be built or copied again",
+        "check the path; build or copy a damaged file again",
     ),
     Case("kernels none.toml", {}, 2, "no such config file: none.toml", "write one with: dmkl init DATA"),
     Case(
@@ -484,7 +484,7 @@ CASES = [
         {"torn.zarr/zarr.json": "{}"},
         5,
         "torn.zarr is not a dmkl kernel store",
-        "check the path; what is damaged has to be built or copied again",
+        "check the path; build or copy a damaged file again",
     ),
     Case("status .", {}, 8, ". is not a run directory", "name what dmkl train wrote"),
     Case(
