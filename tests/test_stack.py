@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from dmkl._util.machine import Scratch
 from dmkl.errors import DataError, ResourceError, SolverError
 from dmkl.runtime import Local
-from dmkl.stack import KernelStack, backends, open_stack
-from dmkl.stack.gather import chunks
+from dmkl.stack import KernelStack, open_stack, sources
+from dmkl.stack.blocks import chunks
+from dmkl.stack.sources import MemoryShares
 from dmkl.store import KernelStore
 
 BACKENDS = ("array", "memory", "disk", "computed", "cluster", "cluster-streamed", "cluster-computed")
@@ -156,7 +157,7 @@ def test_answers_are_made_of_the_blocks(stack: KernelStack, cut: dict[str, objec
 def test_each_worker_holds_a_small_stack_and_reads_a_large_one(
     store: KernelStore, two_workers: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(backends, "NEAR_SHARE", 0.0)
+    monkeypatch.setattr(sources, "SHARES", MemoryShares(each_worker=0.0))
     held = open_stack(store.path, runtime=two_workers)
     sets = [np.arange(40), np.arange(10, 140)]
     found = held.answers(np.sum, [(), ()], sets, runtime=two_workers)
@@ -206,7 +207,7 @@ def test_arrays_are_kept_as_they_are() -> None:
     K = np.eye(4)[None]
     stack = KernelStack.from_array(K)
     assert stack.dtype == np.float64
-    assert np.shares_memory(stack._shards[0].array, K)
+    assert np.shares_memory(stack.source.as_array(), K)
     assert KernelStack.from_array(np.eye(4, dtype=np.float32)[None]).dtype == np.float32
     assert KernelStack.from_array(np.eye(4, dtype=int)[None]).dtype == np.float64
 

@@ -22,8 +22,8 @@ from dmkl.kernels import Bank, plan_bank
 from dmkl.kernels.centring import row_means, tile_sums
 from dmkl.runtime import Runtime
 from dmkl.runtime.base import itself
-from dmkl.stack import KernelStack, near_fits
-from dmkl.stack.shards import HeldShard
+from dmkl.stack import KernelStack
+from dmkl.stack.sources import HeldRow, HeldSource, Source, WorkerSource
 from dmkl.store import projected_bytes
 
 SHARE = 0.4  # of the memory left that kernels may take; the rest is for the solver
@@ -54,26 +54,19 @@ class TrainingSet:
     def stack(self, runtime: Runtime) -> KernelStack:
         """All kernels computed, one task a block row, and held where the tasks of the solver run."""
         self._require_room(runtime)
-        rows = range(self.grid.blocks)
+        rows, s = range(self.grid.blocks), len(self.bank)
+        functions = [kernel.function for kernel in self.bank.kernels]
+        indefinite = [a for a, function in enumerate(functions) if function.indefinite]
+        unproven = [a for a, function in enumerate(functions) if function.unproven]
         if runtime.remote:
             samples = runtime.hold(itself, self)
-            shards = [runtime.hold(compute_shard, samples, i) for i in rows]
+            held = [runtime.hold(compute_block_row, samples, i) for i in rows]
+            source: Source = WorkerSource(held, self.grid, s, runtime=runtime, indefinite=indefinite, unproven=unproven)
         else:
-            shards = list(runtime.map(compute_shard, ((self, i) for i in rows)))
-        held = runtime.remote and near_fits(projected_bytes(self.grid, len(self.bank)), runtime)
-        return KernelStack(
-            shards,
-            self.grid,
-            [kernel.name for kernel in self.bank.kernels],
-            groups=self.bank.groups,
-            dtype="float32",
-            runtime=runtime,
-            memory=Budget.default(),
-            near=shards if held else None,
-            indefinite=self.bank.indefinite,
-            given=self.bank.unproven,
-            backend="cluster" if runtime.remote else "memory",
-        )
+            held = list(runtime.map(compute_block_row, ((self, i) for i in rows)))
+            source = HeldSource(held, self.grid, s, indefinite=indefinite, unproven=unproven)
+        names = [kernel.name for kernel in self.bank.kernels]
+        return KernelStack(source, names=names, groups=self.bank.groups, runtime=runtime)
 
     def _require_room(self, runtime: Runtime) -> None:
         """Refuse before anything is computed what would leave no room to solve."""
@@ -114,7 +107,7 @@ class HeldPair:
         return self._data.views[view].values[self._rows, self._columns]
 
 
-def compute_shard(samples: TrainingSet, i: int) -> HeldShard:
+def compute_block_row(samples: TrainingSet, i: int) -> HeldRow:
     """The kept tiles of block row i, of all kernels."""
     bank, grid = samples.bank, samples.grid
     tiles = {
@@ -122,7 +115,7 @@ def compute_shard(samples: TrainingSet, i: int) -> HeldShard:
         for j in range(i, grid.blocks)
         for a, tile in bank.tiles(HeldPair(samples.data, grid, i, j), grid.span(i), grid.span(j), samples.means)
     }
-    return HeldShard(grid, i, len(bank), tiles)
+    return HeldRow(grid, i, len(bank), tiles)
 
 
 def _row_means(bank: Bank, data: Dataset, grid: Grid, runtime: Runtime) -> Float64:

@@ -16,13 +16,13 @@ import numpy as np
 
 from dmkl._util.files import make_folder, write_json
 from dmkl._util.machine import Budget
+from dmkl._util.types import Samples
 from dmkl.data import Fold, Labels
 from dmkl.model import score_like
 from dmkl.runtime import Local
 from dmkl.solvers import Fit, solve
-from dmkl.stack import KernelStack, open_stack
-from dmkl.stack.parts import PartStack
-from dmkl.store import opened
+from dmkl.stack import KernelStack, Source
+from dmkl.stack.sources import fits_here, held_here
 from dmkl.tuning.choice import Score
 
 _alone = threading.Lock()  # of a worker process: one path at a time has all its threads and memory
@@ -83,10 +83,12 @@ def scores_on_worker(stack: KernelStack, walk: Walk) -> list[Score]:
         return list(scores_of(stack, walk))
 
 
-def open_on_worker(source: str, identity: str) -> KernelStack:
-    """The stack of a store, held by a worker if it fits; others get what it holds from there."""
-    opened(source, identity)  # or it was replaced
-    return open_stack(Path(source), workers=1, memory=budget_here().limit)
+def open_on_worker(source: Source, names: tuple[str, ...], groups: Samples) -> KernelStack:
+    """The stack of a source, held by a worker if it fits; others get what it holds from there."""
+    runtime, memory = Local(1), budget_here()
+    if fits_here(source, memory):
+        source = held_here(source, runtime)
+    return KernelStack(source, names=names, groups=groups, runtime=runtime, memory=memory)
 
 
 def budget_here() -> Budget:
@@ -95,7 +97,7 @@ def budget_here() -> Budget:
     return Budget(memory_here())
 
 
-def _judged(part: PartStack, walk: Walk, number: int, fit: Fit, started: float) -> Score:
+def _judged(part: KernelStack, walk: Walk, number: int, fit: Fit, started: float) -> Score:
     weights = None if fit.per_kernel else fit.weights
     scores = part.reach(walk.fold.held, fit.coef_matrix, weights) + np.atleast_1d(fit.intercept)
     return Score(

@@ -1,9 +1,9 @@
-"""What a pass does to a tile, compiled: each reads the tile once, as fast as memory gives it.
+"""Loops over the values of a tile, compiled and without the GIL: each reads the tile once, as fast as memory gives it.
 
-A tile comes as `rows_of` shows it. Four rows, or four tiles, go side by side, so that what they are multiplied by and
-added to is fetched a quarter as often: with one at a time a core cannot keep up with its memory. These four rows lie a
-quarter of a strip apart, so that memory is read in four long runs. Every order of sums is fixed when compiling: same
-input, same bits, on any number of threads and from any shard.
+A tile comes as `rows_of` shows it. Four rows, or four tiles, are worked on side by side, so that what they are
+multiplied by and added to is fetched a quarter as often: with one at a time a core cannot keep up with its memory. The
+four rows lie a quarter of a strip apart, so that memory is read in four long runs. Every order of sums is fixed when
+compiling: the same input gives the same bits, on any number of threads and from any source.
 """
 
 from __future__ import annotations
@@ -16,8 +16,10 @@ from numpy.typing import NDArray
 from dmkl._util.jit import jit
 from dmkl._util.types import Float64, Samples
 
+# fixed when compiling
 STRIP = 64  # rows of a tile: 256 kB
 TOGETHER = 4  # tiles summed in one go
+SQUARE = 64  # columns compared together
 
 
 def rows_of(tile: NDArray[Any]) -> NDArray[Any]:
@@ -105,3 +107,65 @@ def add_four(
         for j in range(total.shape[1]):
             first = (total[i, j] + a * np.float64(A[i, j])) + b * np.float64(B[i, j])
             total[i, j] = (first + c * np.float64(C[i, j])) + d * np.float64(D[i, j])
+
+
+@jit()
+def cut(rows: NDArray[Any], mine: NDArray[Any], columns: NDArray[Any], out: NDArray[Any], top: int, left: int) -> None:
+    """out[top:, left:] = K[mine][:, columns] of a tile K as `rows_of` shows it; eight rows at a time, so that
+    memory is asked for the next while one is waited for."""
+    height, width = mine.shape[0], columns.shape[0]
+    for r in range(0, height - 7, 8):
+        a, b, c, d = rows[mine[r]], rows[mine[r + 1]], rows[mine[r + 2]], rows[mine[r + 3]]
+        e, f, g, h = rows[mine[r + 4]], rows[mine[r + 5]], rows[mine[r + 6]], rows[mine[r + 7]]
+        here = out[top + r : top + r + 8, left : left + width]
+        for k in range(width):
+            column = columns[k]
+            here[0, k], here[1, k], here[2, k], here[3, k] = a[column], b[column], c[column], d[column]
+            here[4, k], here[5, k], here[6, k], here[7, k] = e[column], f[column], g[column], h[column]
+    for r in range(height - height % 8, height):
+        row = rows[mine[r]]
+        for k in range(width):
+            out[top + r, left + k] = row[columns[k]]
+
+
+def mirror(layer: NDArray[Any], top: int, bottom: int, left: int, right: int) -> None:
+    """A rectangle of a symmetric matrix, rows top to bottom, as columns too; numpy writes row after row, which takes
+    half as long as compiled loops in squares."""
+    layer[left:right, top:bottom] = layer[top:bottom, left:right].T
+
+
+@jit(fastmath={"reassoc", "contract"})
+def one_sided(kernel: NDArray[Any], probe: NDArray[np.float64], difference: NDArray[np.float64]) -> float:
+    """The largest entry of (K - K') probe in size, NaN or infinite if one of K is; K is read once, row after row."""
+    n = len(kernel)
+    difference[:] = 0.0
+    for i in range(n):
+        row, own, total = kernel[i], probe[i], 0.0
+        for j in range(n):
+            value = np.float64(row[j])
+            total += value * probe[j]
+            difference[j] -= own * value
+        difference[i] += total
+    worst = 0.0
+    for i in range(n):
+        if not abs(difference[i]) <= worst:
+            worst = abs(difference[i])
+            if not worst < np.inf:
+                break
+    return worst
+
+
+@jit()
+def asymmetry(kernel: NDArray[Any], start: int, stop: int) -> tuple[float, float, int, int]:
+    """Of these rows: the largest entry in size, the largest difference from the mirror entry, and where that is."""
+    n = len(kernel)
+    largest, worst, at, other = 0.0, -1.0, 0, 0
+    for left in range(0, n, SQUARE):  # squares, so that both of a pair are in cache
+        for i in range(start, stop):
+            for j in range(left, min(left + SQUARE, n)):
+                value = np.float64(kernel[i, j])
+                largest = max(largest, abs(value))
+                difference = abs(value - np.float64(kernel[j, i]))
+                if difference > worst:
+                    worst, at, other = difference, i, j
+    return largest, worst, at, other
