@@ -34,7 +34,8 @@ from dmkl.solvers.obscure.norm import PNorm
 from dmkl.solvers.obscure.rows import onto_simplex
 from dmkl.stack import KernelStack, Source, open_stack
 from dmkl.stack import sources as stack_sources
-from dmkl.stack.sources import ComputedSource, ReadingOptions
+from dmkl.stack.sources import ReadingOptions
+from dmkl.stack.stored import ComputedSource
 from dmkl.store import KernelStore
 
 GOLD = Path(__file__).parent / "gold"

@@ -17,23 +17,15 @@ from conftest import KERNELS, three_classes, whole
 
 import dmkl
 from dmkl._util.tiling import Grid
-from dmkl._util.types import Float64, Samples
+from dmkl._util.types import Float64, Samples, Tile
 from dmkl.errors import SolverError, StoreError
 from dmkl.kernels import plan_bank
 from dmkl.runtime import Local, Runtime
 from dmkl.runtime.base import itself
 from dmkl.stack import KernelStack, Source
-from dmkl.stack.sources import (
-    ArraySource,
-    ComputedSource,
-    KernelChoice,
-    SamplePart,
-    StoredSource,
-    Tile,
-    WorkerSource,
-    held_here,
-    hold_block_row,
-)
+from dmkl.stack.held import WorkerSource, held_here, hold_block_row
+from dmkl.stack.sources import ArraySource, KernelChoice, SamplePart
+from dmkl.stack.stored import ComputedSource, StoredSource
 from dmkl.store import KernelStore, build_store
 
 N, TILE = 150, 40

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from dmkl._util.machine import Scratch
 from dmkl.errors import DataError, ResourceError, SolverError
 from dmkl.runtime import Local
-from dmkl.stack import KernelStack, open_stack, sources
+from dmkl.stack import KernelStack, held, open_stack
 from dmkl.stack.blocks import chunks
-from dmkl.stack.sources import MemoryShares
+from dmkl.stack.held import MemoryShares
 from dmkl.store import KernelStore
 
 BACKENDS = ("array", "memory", "disk", "computed", "cluster", "cluster-streamed", "cluster-computed")
@@ -157,11 +157,11 @@ def test_answers_are_made_of_the_blocks(stack: KernelStack, cut: dict[str, objec
 def test_each_worker_holds_a_small_stack_and_reads_a_large_one(
     store: KernelStore, two_workers: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sources, "SHARES", MemoryShares(each_worker=0.0))
-    held = open_stack(store.path, runtime=two_workers)
+    monkeypatch.setattr(held, "SHARES", MemoryShares(each_worker=0.0))
+    stack = open_stack(store.path, runtime=two_workers)
     sets = [np.arange(40), np.arange(10, 140)]
-    found = held.answers(np.sum, [(), ()], sets, runtime=two_workers)
-    assert found == [block.sum() for block in held.block(sets)]
+    found = stack.answers(np.sum, [(), ()], sets, runtime=two_workers)
+    assert found == [block.sum() for block in stack.block(sets)]
 
 
 @given(st.lists(st.integers(0, 50), min_size=1, max_size=30), st.integers(1, 40), st.integers(1, 200))

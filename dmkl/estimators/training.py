@@ -22,8 +22,8 @@ from dmkl.kernels import Bank, plan_bank
 from dmkl.kernels.centring import row_means, tile_sums
 from dmkl.runtime import Runtime
 from dmkl.runtime.base import itself
-from dmkl.stack import KernelStack
-from dmkl.stack.sources import HeldRow, HeldSource, Source, WorkerSource
+from dmkl.stack import KernelStack, Source
+from dmkl.stack.held import HeldRow, HeldSource, WorkerSource
 from dmkl.store import projected_bytes
 
 SHARE = 0.4  # of the memory left that kernels may take; the rest is for the solver

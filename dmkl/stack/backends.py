@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING
 from dmkl._util.machine import Budget
 from dmkl.errors import ConfigError
 from dmkl.runtime import Local, Runtime
-from dmkl.stack.sources import ComputedSource, Source, StoredSource, fits_here, held_here, held_on_workers
+from dmkl.stack.held import fits_here, held_here, held_on_workers
+from dmkl.stack.sources import Source
 from dmkl.stack.stack import KernelStack
+from dmkl.stack.stored import ComputedSource, StoredSource
 from dmkl.store import KernelStore
 
 if TYPE_CHECKING:

@@ -14,14 +14,15 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from dmkl._util.machine import Scratch
-from dmkl._util.types import Float64, Samples
+from dmkl._util.types import Float64, Samples, Tile, ValueType
 from dmkl.events import Progress
 from dmkl.runtime import Runtime
 from dmkl.runtime.scratch import thread_scratch
 from dmkl.stack.compiled import cut, mirror, rows_of
+from dmkl.stack.held import SHARES
 from dmkl.stack.reader import Reader
 from dmkl.stack.score import combine_tile
-from dmkl.stack.sources import SHARES, BlockRow, Tile
+from dmkl.stack.sources import BlockRow
 
 T = TypeVar("T")
 COMBINED = -1  # in place of a kernel's number: the weighted sum
@@ -34,7 +35,7 @@ class BlockRequest:
     sets: Sequence[Samples]
     kernels: Sequence[Sequence[int]]
     weights: Float64 | None
-    dtype: np.dtype[Any]
+    dtype: ValueType
 
     @classmethod
     def of(
@@ -107,7 +108,7 @@ def blocks_of(reader: Reader, request: BlockRequest, scratch: Scratch | None = N
 def answers(
     reader: Reader,
     function: Callable[..., T],
-    questions: Sequence[tuple[Any, ...]],
+    questions: Sequence[tuple[object, ...]],
     request: BlockRequest,
     runtime: Runtime,
 ) -> list[T]:
@@ -232,8 +233,8 @@ def chunks(sizes: Sequence[int], number: int, room: float) -> list[list[int]]:
 
 
 def answer_chunk(
-    rows: Sequence[BlockRow], request: BlockRequest, function: Callable[..., Any], questions: Sequence[tuple[Any, ...]]
-) -> list[Any]:
+    rows: Sequence[BlockRow], request: BlockRequest, function: Callable[..., T], questions: Sequence[tuple[object, ...]]
+) -> list[T]:
     """`function(block, *question)` for each set."""
     blocks = request.allocate(thread_scratch())
     for row in rows:

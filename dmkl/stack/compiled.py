@@ -8,13 +8,10 @@ compiling: the same input gives the same bits, on any number of threads and from
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
 from dmkl._util.jit import jit
-from dmkl._util.types import Float64, Samples
+from dmkl._util.types import Float64, Samples, Tile
 
 # fixed when compiling
 STRIP = 64  # rows of a tile: 256 kB
@@ -22,7 +19,7 @@ TOGETHER = 4  # tiles summed in one go
 SQUARE = 64  # columns compared together
 
 
-def rows_of(tile: NDArray[Any]) -> NDArray[Any]:
+def rows_of(tile: Tile) -> Tile:
     """The same memory as contiguous, read-only rows, as wide as they lie apart: one compiled function for the tiles of
     an array, which are parts of its rows, and for those that stand alone. The caller knows how wide the tile is."""
     if tile.flags.c_contiguous:
@@ -40,7 +37,7 @@ def rows_of(tile: NDArray[Any]) -> NDArray[Any]:
 # reassociation lets the sums run in vector registers; the order is fixed when compiling, not at run time
 @jit(fastmath={"reassoc", "contract"})
 def _both_ways(
-    rows: NDArray[Any], first: int, last: int, here: Float64, there: Float64, factor: float, own: Float64, left: Float64
+    rows: Tile, first: int, last: int, here: Float64, there: Float64, factor: float, own: Float64, left: Float64
 ) -> None:
     """Of rows first to last of K: own = K there and left += factor K' here."""
     apart = (last - first) // 4
@@ -68,7 +65,7 @@ def _both_ways(
 
 @jit()
 def multiply_both_ways(
-    rows: NDArray[Any], span: tuple[int, int], users: Samples, factors: Float64, coefs: Float64, scores: Float64
+    rows: Tile, span: tuple[int, int], users: Samples, factors: Float64, coefs: Float64, scores: Float64
 ) -> Float64:
     """For the tile K, whose rows are the first samples and whose columns those of this span, and class k = users[u]:
     scores[k] += factors[u] K coefs[k, span], and off the diagonal also factors[u] K' coefs[k] to scores[k, span].
@@ -90,7 +87,7 @@ def multiply_both_ways(
 
 
 @jit()
-def add_one(total: Float64, rows: NDArray[Any], weight: float) -> None:
+def add_one(total: Float64, rows: Tile, weight: float) -> None:
     """total += weight K."""
     for i in range(total.shape[0]):
         for j in range(total.shape[1]):
@@ -98,9 +95,7 @@ def add_one(total: Float64, rows: NDArray[Any], weight: float) -> None:
 
 
 @jit()
-def add_four(
-    total: Float64, A: NDArray[Any], B: NDArray[Any], C: NDArray[Any], D: NDArray[Any], weights: Float64
-) -> None:
+def add_four(total: Float64, A: Tile, B: Tile, C: Tile, D: Tile, weights: Float64) -> None:
     """total += weights[0] A + ..., rounded as one after the other would be."""
     a, b, c, d = weights[0], weights[1], weights[2], weights[3]
     for i in range(total.shape[0]):
@@ -110,7 +105,7 @@ def add_four(
 
 
 @jit()
-def cut(rows: NDArray[Any], mine: NDArray[Any], columns: NDArray[Any], out: NDArray[Any], top: int, left: int) -> None:
+def cut(rows: Tile, mine: Samples, columns: Samples, out: Tile, top: int, left: int) -> None:
     """out[top:, left:] = K[mine][:, columns] of a tile K as `rows_of` shows it; eight rows at a time, so that
     memory is asked for the next while one is waited for."""
     height, width = mine.shape[0], columns.shape[0]
@@ -128,14 +123,14 @@ def cut(rows: NDArray[Any], mine: NDArray[Any], columns: NDArray[Any], out: NDAr
             out[top + r, left + k] = row[columns[k]]
 
 
-def mirror(layer: NDArray[Any], top: int, bottom: int, left: int, right: int) -> None:
+def mirror(layer: Tile, top: int, bottom: int, left: int, right: int) -> None:
     """A rectangle of a symmetric matrix, rows top to bottom, as columns too; numpy writes row after row, which takes
     half as long as compiled loops in squares."""
     layer[left:right, top:bottom] = layer[top:bottom, left:right].T
 
 
 @jit(fastmath={"reassoc", "contract"})
-def one_sided(kernel: NDArray[Any], probe: NDArray[np.float64], difference: NDArray[np.float64]) -> float:
+def one_sided(kernel: Tile, probe: Float64, difference: Float64) -> float:
     """The largest entry of (K - K') probe in size, NaN or infinite if one of K is; K is read once, row after row."""
     n = len(kernel)
     difference[:] = 0.0
@@ -156,7 +151,7 @@ def one_sided(kernel: NDArray[Any], probe: NDArray[np.float64], difference: NDAr
 
 
 @jit()
-def asymmetry(kernel: NDArray[Any], start: int, stop: int) -> tuple[float, float, int, int]:
+def asymmetry(kernel: Tile, start: int, stop: int) -> tuple[float, float, int, int]:
     """Of these rows: the largest entry in size, the largest difference from the mirror entry, and where that is."""
     n = len(kernel)
     largest, worst, at, other = 0.0, -1.0, 0, 0

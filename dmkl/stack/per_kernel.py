@@ -11,10 +11,10 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from dmkl._util.types import Float64, Samples
+from dmkl._util.types import Float64, Samples, Tile
 from dmkl.runtime.base import itself
 from dmkl.stack.reader import Reader
-from dmkl.stack.sources import BlockRow, Tile
+from dmkl.stack.sources import BlockRow
 
 
 def expand(reader: Reader, alpha: Float64) -> Float64:

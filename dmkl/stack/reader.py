@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, TypeVar
-
-import numpy as np
+from typing import TypeVar
 
 from dmkl._util.machine import Budget, Scratch
 from dmkl._util.tiling import Grid
+from dmkl._util.types import ValueType
 from dmkl.events import Observer, Progress, ignore
 from dmkl.runtime import Local, Runtime
 from dmkl.stack.sources import Source
@@ -52,15 +51,15 @@ class Reader:
         return self.source.grid
 
     @property
-    def dtype(self) -> np.dtype[Any]:
+    def dtype(self) -> ValueType:
         """The type of the kernel values."""
         return self.source.dtype
 
-    def each_row(self, function: Callable[..., T], *arguments: Any) -> Iterator[T]:
+    def each_row(self, function: Callable[..., T], *arguments: object) -> Iterator[T]:
         """`function(block row, *arguments)` of every block row, in order."""
         return self.each_task(function, ((row, *arguments) for row in self.source.rows))
 
-    def each_task(self, function: Callable[..., T], tasks: Iterable[tuple[Any, ...]]) -> Iterator[T]:
+    def each_task(self, function: Callable[..., T], tasks: Iterable[tuple[object, ...]]) -> Iterator[T]:
         """The answers of tasks over block rows, in order."""
         for done, answer in enumerate(self.runtime.map(function, tasks), 1):
             yield answer

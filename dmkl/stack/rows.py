@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
-from dmkl._util.types import Mask, Samples
+from dmkl._util.types import Mask, Samples, Tile, ValueType
 from dmkl.stack.per_kernel import pieces_of
 from dmkl.stack.reader import Reader
-from dmkl.stack.sources import BlockRow, Tile
+from dmkl.stack.sources import BlockRow
 
 
 def rows(reader: Reader, samples: Samples, kernels: Sequence[int] | None) -> Tile:
@@ -42,7 +41,7 @@ def pick(reader: Reader, members: Mask) -> Tile:
 
 
 def read_block_row(
-    row: BlockRow, samples: Samples, kernels: Sequence[int], dtype: np.dtype[Any]
+    row: BlockRow, samples: Samples, kernels: Sequence[int], dtype: ValueType
 ) -> list[tuple[slice, slice, Tile]]:
     """Pieces (positions in `samples`, columns, values (kernels, positions, columns)) of whole kernel rows."""
     grid, i = row.grid, row.i

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dmkl._util.types import Float64, Mask, Samples
+from dmkl._util.types import Float64, Mask, Samples, Tile
 from dmkl.errors import SolverError
 from dmkl.runtime.base import itself
 from dmkl.stack.compiled import TOGETHER, add_four, add_one, multiply_both_ways, rows_of
 from dmkl.stack.reader import Reader
-from dmkl.stack.sources import BlockRow, Tile
+from dmkl.stack.sources import BlockRow
 
 
 @dataclass(frozen=True)

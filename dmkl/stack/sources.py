@@ -7,54 +7,29 @@ A source says which tiles there are, gives them, and says what else it can answe
     diagonal(samples)      K[:, i, i] of some samples
     as_array()             all of it, where it is one array in memory
 
-The stack and the solvers ask these questions and never for the type of a source. There are five: an array, tiles in a
-store, tiles computed from a store's samples, tiles held in this process, tiles held by the workers of a cluster. Some
-kernels of a source, or some samples, are a source again. Another one is a subclass of `Source` that has `grid`, `s`,
-`dtype` and `tile`; the defaults do the rest.
+The stack and the solvers ask these questions and never for the type of a source. There are five: an array (in this
+module), tiles in a store and tiles computed from a store's samples (`stored`), tiles held in this process and tiles
+held by the workers of a cluster (`held`). Some kernels of a source, or some samples, are a source again. A new source
+is a subclass of `Source` that has `grid`, `s`, `dtype` and `tile`; the defaults do the rest.
 """
 
 from __future__ import annotations
 
 import functools
 import hashlib
-import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
 
-from dmkl._util.machine import Budget
 from dmkl._util.tiling import Grid, UnevenGrid
-from dmkl._util.types import Float64, Samples
-from dmkl.errors import DataError, SolverError
-from dmkl.kernels import base_tile
-from dmkl.kernels.bases import GIVEN
+from dmkl._util.types import Samples, Tile, ValueType
+from dmkl.errors import DataError
 from dmkl.runtime import Runtime
 from dmkl.stack.compiled import asymmetry, cut, rows_of
-from dmkl.store import KernelStore, RepairLog, StoredPair, opened, sound_tile
-
-Tile = NDArray[Any]  # float32 or float64
-
-
-@dataclass(frozen=True)
-class MemoryShares:
-    """Which part of some memory may be taken.
-
-    Attributes
-    ----------
-    here : of what is left of this process's memory, for all tiles; the rest is for the solver
-    workers : of the memory of all workers together, for the tiles that they hold
-    each_worker : of one worker's memory, for all tiles, so that each worker can fetch the tiles of the others
-    blocks : of one worker's memory, for the blocks that it cuts at once
-    """
-
-    here: float = 0.4
-    workers: float = 0.5
-    each_worker: float = 0.3
-    blocks: float = 0.3
+from dmkl.store import RepairLog
 
 
 @dataclass(frozen=True)
@@ -72,7 +47,6 @@ class ReadingOptions:
     batch: int = 512
 
 
-SHARES = MemoryShares()
 READING = ReadingOptions()
 
 
@@ -110,7 +84,7 @@ class Source(ABC):
 
     grid: Grid
     s: int
-    dtype: np.dtype[Any]
+    dtype: ValueType
     backend: str = "memory"
     indefinite: tuple[int, ...] = ()
     unproven: tuple[int, ...] = ()
@@ -195,7 +169,8 @@ class Source(ABC):
         return self._identity
 
     def _digest(self) -> str:
-        return digest_of("tiles", *map(digest_block_row, self.rows))
+        rows = (SourceRow(self, i) for i in range(self.grid.blocks))
+        return digest_of("tiles", *map(digest_block_row, rows))
 
     def require_symmetric(self, kernels: Sequence[int]) -> None:
         """Raise DataError if one of these kernels is not symmetric. There is nothing to look at where only half of the
@@ -205,7 +180,7 @@ class Source(ABC):
     # --- where tasks read the values
 
     @property
-    def rows(self) -> Sequence[Any]:
+    def rows(self) -> Sequence[object]:
         """The block rows as arguments of tasks: each is a `BlockRow`, or one that a worker holds."""
         return [SourceRow(self, i) for i in range(self.grid.blocks)]
 
@@ -227,11 +202,6 @@ class Source(ABC):
         numbered as in `whole`; None if blocks have to be cut by the coordinator."""
         return self.portable
 
-    def moved(self, runtime: Runtime) -> Source | None:
-        """The same kernels where the tasks of a cluster read them; None if they stay in this process."""
-        portable = self.portable
-        return None if portable is None else held_on_workers(portable, runtime)
-
     # --- some of it
 
     @property
@@ -251,7 +221,7 @@ class Source(ABC):
         """A source of some samples (ascending numbers)."""
         return SamplePart(self, samples, runtime)
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         """What is sent: block rows are made again, by whoever needs them."""
         return {name: value for name, value in self.__dict__.items() if name not in ("rows", "runtime")}
 
@@ -331,272 +301,6 @@ class ArraySource(Source):
                     )
 
 
-# --- tiles of a store
-
-
-class StoredSource(Source):
-    """Tiles of a store, read one at a time. A tile that turns out to be damaged is computed again."""
-
-    backend = "disk"
-
-    def __init__(self, store: KernelStore) -> None:
-        self.path, self.store_id = str(store.path), store.id
-        self.grid, self.s, self.dtype = store.grid, store.s, np.dtype(np.float32)
-        functions = [kernel.function for kernel in store.bank.kernels]
-        self.indefinite = tuple(a for a, function in enumerate(functions) if function.indefinite)
-        self.unproven = tuple(a for a, function in enumerate(functions) if function.unproven)
-        self.repairs = RepairLog(store.path)
-
-    def tile(self, a: int, i: int, j: int) -> Tile:
-        return sound_tile(self.store, a, i, j)
-
-    @property
-    def store(self) -> KernelStore:
-        """The open store; each process opens it once."""
-        return opened(self.path, self.store_id)
-
-    def _digest(self) -> str:
-        return self.store_id
-
-    @property
-    def portable(self) -> Source:
-        return self
-
-
-class ComputedSource(StoredSource):
-    """Values computed from the samples in a store whenever they are read, with the bits of stored tiles.
-
-    A thread keeps the samples and the base (the distances, say) of the tile that it computed last, so that kernels that
-    follow each other share them. Values of any samples are computed from the features, which each process reads once;
-    precomputed views have no features, and are read in whole tiles.
-    """
-
-    backend = "computed"
-
-    def __init__(self, store: KernelStore) -> None:
-        super().__init__(store)
-        self.has_features = all(kernel.function.base != GIVEN for kernel in store.bank.kernels)
-
-    def tile(self, a: int, i: int, j: int) -> Tile:
-        store = self.store
-        bench = _bench(store, i, j)
-        means = row_means(self.path, self.store_id)[a]
-        return store.bank.tile(a, bench.base(a), bench.pair, self.grid.span(i), self.grid.span(j), means)
-
-    def cross(self, rows: Samples, columns: Samples) -> Tile:
-        if not self.has_features:
-            return super().cross(rows, columns)
-        values = np.empty((self.s, len(rows), len(columns)), np.float32)
-        pair = _FeaturePair(_features(self.path, self.store_id), rows, columns)
-        for a, tile in self.store.bank.tiles(pair, rows, columns, row_means(self.path, self.store_id)):
-            values[a] = tile
-        return values
-
-    @property
-    def smallest_read(self) -> int:
-        return 1 if self.has_features else self.grid.tile
-
-
-class _Bench:
-    """The samples of the tile that a thread computes, and the base that it used last."""
-
-    def __init__(self, store: KernelStore, i: int, j: int) -> None:
-        self.key = (store.id, i, j)
-        self.pair = StoredPair(store, i, j)
-        self._bank = store.bank
-        self._of: tuple[str, str] | None = None
-        self._base: Float64 = np.empty(0)
-
-    def base(self, a: int) -> Float64:
-        """The base's tile of kernel a."""
-        kernel = self._bank.kernels[a]
-        of = kernel.view, kernel.function.base
-        if self._of != of:
-            self._base, self._of = base_tile(self.pair, *of), of
-        return self._base
-
-
-_thread = threading.local()
-
-
-def _bench(store: KernelStore, i: int, j: int) -> _Bench:
-    bench: _Bench | None = getattr(_thread, "bench", None)
-    if bench is None or bench.key != (store.id, i, j):
-        bench = _thread.bench = _Bench(store, i, j)
-    return bench
-
-
-@functools.lru_cache(maxsize=2)
-def row_means(path: str, identity: str) -> Float64:
-    """The row means that centred kernels subtract: read once a process, since they never change in a store that can be
-    opened."""
-    return opened(path, identity).row_means()
-
-
-@functools.lru_cache(maxsize=2)
-def _features(path: str, identity: str) -> dict[str, Any]:
-    """All feature views of a store: small against its kernels."""
-    store = opened(path, identity)
-    everything = np.arange(store.n)
-    return {view: store.views.take(view, everything, store.grid.tile).values for view in store.views.entries}
-
-
-class _FeaturePair:
-    """Features of any samples and of any others, never those of a tile on the diagonal."""
-
-    same = False
-
-    def __init__(self, features: dict[str, Any], rows: Samples, columns: Samples) -> None:
-        self._features, self._rows, self._columns = features, rows, columns
-        self._of: tuple[str, tuple[Any, Any]] = ("", (None, None))
-
-    def sides(self, view: str) -> tuple[Any, Any]:
-        if self._of[0] != view:  # kernels come view by view
-            X = self._features[view]
-            self._of = view, (X[self._rows], X[self._columns])
-        return self._of[1]
-
-    def given(self, view: str) -> Any:
-        raise SolverError(f"view '{view}' is a matrix, not features")
-
-
-# --- tiles in memory
-
-
-@dataclass(frozen=True)
-class HeldRow:
-    """The tiles of a block row, in memory."""
-
-    grid: Grid
-    i: int
-    s: int
-    tiles: dict[tuple[int, int], Tile]
-
-    def tile(self, a: int, j: int) -> Tile:
-        return self.tiles[a, j]
-
-
-class _Held(Source):
-    """Tiles that were read or computed once. `origin` is the source that they were read from, if there is one."""
-
-    def __init__(
-        self,
-        rows: Sequence[Any],
-        grid: Grid,
-        s: int,
-        *,
-        dtype: DTypeLike = np.float32,
-        origin: Source | None = None,
-        indefinite: Sequence[int] = (),
-        unproven: Sequence[int] = (),
-    ) -> None:
-        self._rows, self.grid, self.s, self.origin = tuple(rows), grid, s, origin
-        self.dtype = np.dtype(dtype)
-        self.indefinite, self.unproven = tuple(indefinite), tuple(unproven)
-        if origin is not None:
-            self.indefinite, self.unproven, self.repairs = origin.indefinite, origin.unproven, origin.repairs
-
-    @property
-    def rows(self) -> Sequence[Any]:
-        return self._rows
-
-    def _digest(self) -> str:
-        if self.origin is not None:
-            return self.origin.identity
-        return digest_of("tiles", *self._each_row(digest_block_row))
-
-    def _each_row(self, function: Callable[..., Any]) -> list[Any]:
-        return [function(row) for row in self._rows]
-
-    @property
-    def portable(self) -> Source | None:
-        return None if self.origin is None else self.origin.portable
-
-
-class HeldSource(_Held):
-    """Tiles in the memory of this process. `rows` are `HeldRow`s."""
-
-    def tile(self, a: int, i: int, j: int) -> Tile:
-        tile: Tile = self._rows[i].tile(a, j)
-        return tile
-
-    @property
-    def smallest_read(self) -> int:
-        return 1
-
-    @property
-    def held_bytes(self) -> int:
-        return sum(tile.nbytes for row in self._rows for tile in row.tiles.values())
-
-
-class WorkerSource(_Held):
-    """Tiles in the memory of a cluster's workers. `rows` are `HeldRow`s that its runtime holds; what gets lost with a
-    worker is read or computed again.
-
-    `near_all` says that every worker has room for all tiles."""
-
-    backend = "cluster"
-
-    def __init__(self, rows: Sequence[Any], grid: Grid, s: int, *, runtime: Runtime, **known: Any) -> None:
-        super().__init__(rows, grid, s, **known)
-        self.runtime = runtime
-        self.near_all = near_fits(self.tile_bytes, runtime)
-
-    def tile(self, a: int, i: int, j: int) -> Tile:
-        return next(iter(self.runtime.map(_tile_of_row, [(self._rows[i], a, j)])))
-
-    def _each_row(self, function: Callable[..., Any]) -> list[Any]:
-        return list(self.runtime.map(function, ((row,) for row in self._rows)))
-
-    @property
-    def nearby(self) -> Source | None:
-        return self if self.near_all else self.portable
-
-    @property
-    def on_demand(self) -> Source:
-        portable = self.portable
-        if portable is None:
-            raise SolverError(
-                "tasks cannot ask for any samples of kernels that only the workers of a cluster hold",
-                "use kernels in a store, or solve without a cluster",
-            )
-        return portable
-
-
-def _tile_of_row(row: BlockRow, a: int, j: int) -> Tile:
-    return row.tile(a, j)
-
-
-def hold_block_row(row: BlockRow) -> HeldRow:
-    """Read all tiles of a block row into memory, place by place, so that computed kernels share a base."""
-    tiles = {(a, j): row.tile(a, j) for j in row.grid.kept(row.i) for a in range(row.s)}
-    return HeldRow(row.grid, row.i, row.s, tiles)
-
-
-def held_here(source: Source, runtime: Runtime) -> HeldSource:
-    """All tiles of a source in the memory of this process."""
-    rows = runtime.map(hold_block_row, ((row,) for row in source.rows))
-    return HeldSource(list(rows), source.grid, source.s, dtype=source.dtype, origin=source)
-
-
-def held_on_workers(source: Source, runtime: Runtime) -> Source:
-    """A portable source's tiles in the memory of the workers, or the source itself if they do not fit."""
-    if source.tile_bytes > SHARES.workers * runtime.memory:
-        return source
-    rows = [runtime.hold(hold_block_row, row) for row in source.rows]
-    return WorkerSource(rows, source.grid, source.s, runtime=runtime, dtype=source.dtype, origin=source)
-
-
-def fits_here(source: Source, memory: Budget) -> bool:
-    """Whether this process may hold all tiles of a source."""
-    return source.tile_bytes <= SHARES.here * memory.left
-
-
-def near_fits(nbytes: int, runtime: Runtime) -> bool:
-    """Whether every worker has room for all tiles."""
-    return runtime.remote and nbytes <= SHARES.each_worker * runtime.memory / runtime.workers
-
-
 # --- some kernels, some samples
 
 
@@ -664,7 +368,7 @@ class KernelChoice(Source):
         self.base.require_symmetric([self.kernels[a] for a in kernels])
 
     @functools.cached_property
-    def rows(self) -> Sequence[Any]:
+    def rows(self) -> Sequence[object]:
         return [_made(self.runtime, choose_block_row, row, self.kernels) for row in self.base.rows]
 
     @property
@@ -680,10 +384,6 @@ class KernelChoice(Source):
     def nearby(self) -> Source | None:
         base = self.base.nearby
         return self if base is self.base else None if base is None else KernelChoice(base, self.kernels)
-
-    def moved(self, runtime: Runtime) -> Source | None:
-        base = self.base.moved(runtime)
-        return None if base is None else KernelChoice(base, self.kernels, runtime)
 
 
 @dataclass(frozen=True)
@@ -763,7 +463,7 @@ class SamplePart(Source):
         self.base.require_symmetric(kernels)
 
     @functools.cached_property
-    def rows(self) -> Sequence[Any]:
+    def rows(self) -> Sequence[object]:
         return [
             _made(self.runtime, restrict_block_row, self.base.rows[block], self.grid, i, self._blocks, self._inside)
             for i, block in enumerate(self._blocks)
@@ -782,10 +482,6 @@ class SamplePart(Source):
     def nearby(self) -> Source | None:
         return self.base.nearby  # parts of tiles that workers hold would travel as copies
 
-    def moved(self, runtime: Runtime) -> Source | None:
-        base = self.base.moved(runtime)
-        return None if base is None else SamplePart(base, self.samples, runtime)
-
     @property
     def whole(self) -> Source:
         return self.base
@@ -797,7 +493,7 @@ class SamplePart(Source):
         return SamplePart(self.base, self.samples[samples], runtime)
 
 
-def _made(runtime: Runtime | None, function: Callable[..., BlockRow], *arguments: Any) -> Any:
+def _made(runtime: Runtime | None, function: Callable[..., BlockRow], *arguments: object) -> object:
     """A block row made by a function where tasks read it, or here."""
     return function(*arguments) if runtime is None else runtime.hold(function, *arguments)
 

@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, DTypeLike
 
 from dmkl._util.machine import Budget
 from dmkl._util.tiling import Grid
-from dmkl._util.types import Float64, Mask, Samples
+from dmkl._util.types import Float64, Mask, Samples, Tile
 from dmkl.runtime import Local, Runtime
 from dmkl.stack import blocks, per_kernel, rows, score
 from dmkl.stack.checks import (
@@ -27,9 +27,10 @@ from dmkl.stack.checks import (
     require_definite,
 )
 from dmkl.stack.compiled import cut, rows_of
+from dmkl.stack.held import held_on_workers
 from dmkl.stack.reader import Reader
 from dmkl.stack.score import Applied
-from dmkl.stack.sources import ArraySource, Source, Tile
+from dmkl.stack.sources import ArraySource, Source
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -216,9 +217,10 @@ class KernelStack(Reader):
         """The same kernels where the tasks of a cluster read them; this stack itself if they stay in this process."""
         if self.parent is not None:
             return self.parent.moved(runtime).restrict(self._in_parent)
-        source = self.source.moved(runtime)
-        if source is None:
+        portable = self.source.portable
+        if portable is None:
             return self
+        source = held_on_workers(portable, runtime)
         there = KernelStack(source, names=self.names, runtime=runtime, memory=self.memory, backend="cluster")
         there.groups = self.groups
         there._definite = self._definite
@@ -304,11 +306,13 @@ class KernelStack(Reader):
     def answers(
         self,
         function: Callable[..., T],
-        questions: Sequence[tuple[Any, ...]],
+        questions: Sequence[tuple[object, ...]],
         sets: Sequence[Samples],
         *,
         runtime: Runtime,
-        **cut: Any,
+        kernels: Sequence[Sequence[int]] | None = None,
+        weights: Float64 | None = None,
+        dtype: DTypeLike | None = None,
     ) -> list[T]:
         """`function(block, *question)` for the block of each set; one pass.
 
@@ -320,9 +324,10 @@ class KernelStack(Reader):
         questions : the other arguments, one tuple for each set
         sets : ascending numbers of samples
         runtime : where the tasks run
-        **cut : `kernels`, `weights` and `dtype` of `block`
+        kernels, weights, dtype : as in `block`
         """
-        return blocks.answers(self, function, questions, blocks.BlockRequest.of(self, sets, **cut), runtime)
+        request = blocks.BlockRequest.of(self, sets, kernels, weights, dtype)
+        return blocks.answers(self, function, questions, request, runtime)
 
     def combine(self, weights: Float64, *, dtype: DTypeLike | None = None) -> Tile:
         """The weighted sum `sum_a weights[a] K_a` (n, n); one pass.

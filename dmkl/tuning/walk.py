@@ -22,7 +22,7 @@ from dmkl.model import score_like
 from dmkl.runtime import Local
 from dmkl.solvers import Fit, solve
 from dmkl.stack import KernelStack, Source
-from dmkl.stack.sources import fits_here, held_here
+from dmkl.stack.held import fits_here, held_here
 from dmkl.tuning.choice import Score
 
 _alone = threading.Lock()  # of a worker process: one path at a time has all its threads and memory
