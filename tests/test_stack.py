@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import doctest
+import importlib
 from collections.abc import Callable, Iterator
 
 import numpy as np
@@ -260,3 +262,9 @@ def test_local_map_keeps_order_and_stops_early() -> None:
     with pytest.raises(ValueError, match="3"):
         list(runner(task, ((i,) for i in range(1000))))
     assert len(started) < 20
+
+
+def test_the_example_in_the_documentation_runs() -> None:
+    result = doctest.testmod(importlib.import_module("dmkl.stack.stack"))
+    assert result.attempted > 5
+    assert not result.failed
