@@ -17,7 +17,7 @@ from conftest import KERNELS, three_classes, whole
 
 import dmkl
 from dmkl._util.tiling import Grid
-from dmkl._util.types import Float64, Samples, Tile
+from dmkl._util.types import Float64, FloatArray, Samples
 from dmkl.errors import SolverError, StoreError
 from dmkl.kernels import plan_bank
 from dmkl.runtime import Local, Runtime
@@ -44,16 +44,16 @@ class FactorSource(Source):
         self.s, self.dtype = len(Z), Z.dtype
         self.grid = Grid.cut(Z.shape[1], largest_tile)
 
-    def tile(self, a: int, i: int, j: int) -> Tile:
+    def tile(self, a: int, i: int, j: int) -> FloatArray:
         return self._product(a, self.grid.span(i), self.grid.span(j))
 
-    def cross(self, rows: Samples, columns: Samples) -> Tile:
+    def cross(self, rows: Samples, columns: Samples) -> FloatArray:
         return np.stack([self._product(a, rows, columns) for a in range(self.s)])
 
-    def diagonal(self, samples: Samples) -> Tile:
+    def diagonal(self, samples: Samples) -> FloatArray:
         return np.asarray(np.square(self.Z[:, samples]).sum(axis=2))
 
-    def _product(self, a: int, rows: Any, columns: Any) -> Tile:
+    def _product(self, a: int, rows: Any, columns: Any) -> FloatArray:
         return np.asarray(self.Z[a, rows] @ self.Z[a, columns].T)
 
     @property

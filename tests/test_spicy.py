@@ -141,7 +141,7 @@ def test_blocks_hold_the_kernels_that_matter_only(many: Any) -> None:
 def test_the_trace_tells_gap_and_kernels_of_every_iteration(many: Any) -> None:
     K, y = many
     fit = dmkl.solve(KernelStack.from_array(K), y, dmkl.SpicyMKL(C=2.0), tol=1e-5)
-    rounds, classes, gaps, active, steps = fit.state.own["trace"].T
+    rounds, classes, gaps, active, steps = fit.state.own.trace.T
     assert set(rounds) == set(range(1, fit.rounds + 1))
     assert not classes.any()
     assert gaps[-1] <= 1e-5
@@ -204,7 +204,7 @@ def test_a_run_cut_short_goes_on_bit_for_bit(many: Any, tmp_path: Path) -> None:
     dmkl.solve(stack, y, problem, tol=1e-6, checkpoint=kept, max_rounds=2)
     resumed = dmkl.solve(stack, y, problem, tol=1e-6, checkpoint=kept)
     np.testing.assert_array_equal(resumed.coef, straight.coef)
-    np.testing.assert_array_equal(resumed.state.own["trace"], straight.state.own["trace"])
+    np.testing.assert_array_equal(resumed.state.own.trace, straight.state.own.trace)
 
 
 def test_a_path_starts_where_its_neighbour_ended(many: Any) -> None:

@@ -20,7 +20,7 @@ from typing import Literal, Protocol, TypeAlias
 import numpy as np
 
 from dmkl.errors import SolverError
-from dmkl.oracles.certificate import Float64Array, FloatArray, svm_bounds
+from dmkl.oracles.certificate import Float64Array, FloatArray, relative_gap, svm_bounds
 
 MAX_STEPS = 10_000_000
 
@@ -42,7 +42,7 @@ class SvmResult:
     @property
     def gap(self) -> float:
         """Relative gap: how far the dual value can be from the optimum, as a share of the primal value."""
-        return (self.primal - self.dual) / max(abs(self.primal), 1e-12)
+        return relative_gap(self.primal, self.dual)
 
 
 @dataclass(frozen=True)

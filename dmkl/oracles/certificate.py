@@ -12,7 +12,7 @@ BLAS depend on its threads.
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,8 +20,37 @@ from numpy.typing import NDArray
 FloatArray: TypeAlias = NDArray[np.floating[Any]]
 Float64Array: TypeAlias = NDArray[np.float64]
 
+LEAST_OBJECTIVE = 1e-12  # relative gaps are against no smaller objective than this
+
 # Slopes are sums of `upper`; two that differ by less than this share of the whole are the same slope.
 _SLOPE_ROUNDING = 1e-12
+
+
+@overload
+def relative_gap(primal: float, dual: float) -> float: ...
+
+
+@overload
+def relative_gap(primal: Float64Array, dual: Float64Array) -> Float64Array: ...
+
+
+def relative_gap(primal: float | Float64Array, dual: float | Float64Array) -> float | Float64Array:
+    """(primal - dual) / max(|primal|, 1e-12), the share of the objective that is not certified.
+
+    Parameters
+    ----------
+    primal, dual : float or array
+        Values of feasible points; +inf and -inf where there is no bound yet.
+
+    Returns
+    -------
+    float or array
+        The gap, infinite where there is no bound yet.
+    """
+    with np.errstate(invalid="ignore"):
+        gap = (np.asarray(primal) - dual) / np.maximum(np.abs(primal), LEAST_OBJECTIVE)
+    gap = np.where(np.isnan(gap), np.inf, gap)
+    return gap if gap.ndim else float(gap)
 
 
 def best_intercept(

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmkl._util.jit import jit
-from dmkl.oracles.certificate import Float64Array, FloatArray
+from dmkl.oracles.certificate import LEAST_OBJECTIVE, Float64Array, FloatArray
 
 Float32Array: TypeAlias = NDArray[np.float32]
 Members: TypeAlias = NDArray[np.uint32]
@@ -186,7 +186,7 @@ def relative_gap(part: Part, centre: float, radius: float, totals: Float64Array,
     """
     dual, linear = totals
     gap = gap_sum(part, centre, 1.0)
-    relative = gap / max(abs(dual + gap), 1e-12)
+    relative = gap / max(abs(dual + gap), LEAST_OBJECTIVE)
     if inflate and 0.0 < radius < 0.5:
         scale = 1.0 / (1.0 - radius)
         for t in range(part.beta.shape[0]):
@@ -194,7 +194,7 @@ def relative_gap(part: Part, centre: float, radius: float, totals: Float64Array,
                 return relative, 1.0
         gap = gap_sum(part, centre, scale)
         dual = scale * linear - scale * scale * (linear - dual)
-        inflated = gap / max(abs(dual + gap), 1e-12)
+        inflated = gap / max(abs(dual + gap), LEAST_OBJECTIVE)
         if inflated < relative:
             return inflated, scale
     return relative, 1.0

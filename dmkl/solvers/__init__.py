@@ -1,27 +1,14 @@
 """Formulations and the algorithms that solve them: one file an algorithm, one line here."""
 
-from typing import Any
-
-from dmkl._util.registry import Registry
+from dmkl.problems import FORMULATIONS, Formulation, describe
+from dmkl.problems.mikl import MIKL
+from dmkl.problems.shared import SharedMKL
+from dmkl.problems.spicy import SpicyMKL
+from dmkl.problems.uniform import UniformMKL
+from dmkl.problems.vskl import L1MKL, VSKL, LpMKL
 from dmkl.solvers.api import Fit, solve
-from dmkl.solvers.mikl import MIKL
-from dmkl.solvers.mkl import L1MKL, VSKL, LpMKL
-from dmkl.solvers.obscure import Obscure
+from dmkl.solvers.obscure.formulation import Obscure
 from dmkl.solvers.path import grid, solve_path
-from dmkl.solvers.problem import describe
-from dmkl.solvers.shared import SharedMKL
-from dmkl.solvers.spicy import SpicyMKL
-from dmkl.solvers.uniform import UniformMKL
-
-FORMULATIONS: Registry[type[Any]] = Registry("formulation")
-FORMULATIONS.register("uniform", UniformMKL)
-FORMULATIONS.register("vskl", VSKL)
-FORMULATIONS.register("l1", L1MKL)
-FORMULATIONS.register("lp", LpMKL)
-FORMULATIONS.register("shared", SharedMKL)
-FORMULATIONS.register("spicy", SpicyMKL)
-FORMULATIONS.register("obscure", Obscure)
-FORMULATIONS.register("mikl", MIKL)
 
 __all__ = [
     "FORMULATIONS",
@@ -29,6 +16,7 @@ __all__ = [
     "MIKL",
     "VSKL",
     "Fit",
+    "Formulation",
     "LpMKL",
     "Obscure",
     "SharedMKL",

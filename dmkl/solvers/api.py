@@ -11,12 +11,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dmkl._util.types import StrPath
 from dmkl.data import Labels, make_labels
 from dmkl.errors import ConfigError, DataError
 from dmkl.events import Observer, ignore
-from dmkl.oracles import ORACLES
+from dmkl.problems.base import Formulation
+from dmkl.solvers import methods
 from dmkl.solvers.loop import Checkpoint, run
-from dmkl.solvers.problem import Formulation, Problem
+from dmkl.solvers.problem import Problem
 from dmkl.solvers.state import State
 from dmkl.stack import KernelStack, on_cluster
 
@@ -71,8 +73,7 @@ class Fit:
     @property
     def iterations(self) -> list[dict[str, float]]:
         """What methods that iterate inside a round tell of each iteration; empty for the others."""
-        names = ("round", "class", "gap", "kernels", "steps")
-        return [dict(zip(names, row, strict=True)) for row in self.state.own.get("trace", np.empty((0, 5))).tolist()]
+        return self.state.own.iterations()
 
     @property
     def worst_gap(self) -> float:
@@ -85,15 +86,15 @@ def solve(
     formulation: Formulation,
     *,
     tol: float = 1e-3,
-    oracle: str = "smo",
-    method: str = "",
+    oracle: str | None = None,
+    method: str | None = None,
     client: Any = None,
     seed: int = 0,
     sample_weight: Any = None,
     max_rounds: int = 100,
     max_seconds: float = np.inf,
     start: Fit | None = None,
-    checkpoint: Path | None = None,
+    checkpoint: StrPath | None = None,
     observer: Observer = ignore,
 ) -> Fit:
     """Solve to a certified relative gap of `tol` for every class.
@@ -109,7 +110,7 @@ def solve(
     labels = y if isinstance(y, Labels) else make_labels(y, formulation.task_of(y))
     if len(labels) != stack.n:
         raise DataError(f"{len(labels)} labels for a stack of {stack.n} samples")
-    ORACLES[oracle]  # an unknown name is refused before any work
+    chosen = methods.find(formulation, method, oracle)  # refuses unknown names before any work
     Y = formulation.targets(labels)
     warm = _warm(start, formulation, (*Y.shape, stack.s)) if start else None
     counts = None if sample_weight is None else _counts(sample_weight, formulation, len(Y))
@@ -120,16 +121,16 @@ def solve(
         stack,
         Y,
         tol,
-        oracle,
+        oracle or methods.DEFAULT_ORACLE,
         runtime,
-        method=method,
+        method=chosen.name,
         seed=seed,
         start=warm,
         sample_weight=counts,
         observer=observer,
     )
-    solver = formulation.solver(problem)
-    kept = Checkpoint(checkpoint, identify(problem, formulation)) if checkpoint else None
+    solver = chosen.solver(formulation, problem)
+    kept = Checkpoint(Path(checkpoint), identify(problem, formulation)) if checkpoint is not None else None
     try:
         outcome = run(problem, solver, max_rounds=max_rounds, max_seconds=max_seconds, checkpoint=kept)
     finally:
@@ -184,7 +185,9 @@ def identify(problem: Problem, formulation: Any) -> str:
     digest.update(problem.stack.groups.tobytes())
     if problem.sample_weight is not None:
         digest.update(problem.sample_weight.tobytes())
-    digest.update(repr((formulation, problem.stack.identity, problem.oracle, problem.method, problem.seed)).encode())
+    default = problem.method == methods.find(formulation).name
+    method = "" if default else problem.method  # as in checkpoints from before the default had a name
+    digest.update(repr((formulation, problem.stack.identity, problem.oracle, method, problem.seed)).encode())
     return digest.hexdigest()
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dmkl._util.batching import in_batches
 from dmkl._util.types import Mask
 from dmkl.errors import ResourceError
 from dmkl.solvers.problem import Problem
@@ -41,20 +42,6 @@ def require_room(k: int, samples: int, needed: int, room: int) -> None:
         )
 
 
-def in_batches(classes: Sequence[int], sizes: Sequence[int], room: int) -> Iterator[list[int]]:
-    """The classes in order, as many at a time as fit, at least one."""
-    batch: list[int] = []
-    used = 0
-    for k, size in zip(classes, sizes, strict=True):
-        if batch and used + size > room:
-            yield batch
-            batch, used = [], 0
-        batch.append(k)
-        used += size
-    if batch:
-        yield batch
-
-
 class Blocks:
     """Blocks of all kernels over the working sets of a state, least recently used ones leaving first."""
 
@@ -82,7 +69,7 @@ class Blocks:
         kept_first = [k for k in classes if k in self._kept] + [k for k in classes if k not in self._kept]
         for k in kept_first:
             require_room(k, len(self._sets[k]), self._bytes(k), self._room)
-        for batch in in_batches(kept_first, [self._bytes(k) for k in kept_first], self._room):
+        for batch in in_batches(kept_first, lambda some: sum(self._bytes(k) for k in some), self._room):
             self._gather(batch)
             yield batch, [self._kept[k] for k in batch]
 

@@ -6,25 +6,36 @@ It is the proximal method with one kernel, no sparsity and a ridge of 1 / C.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dmkl._util.types import Float64, Samples
 from dmkl.problems.losses import Loss
-from dmkl.solvers.problem import Problem
+from dmkl.problems.uniform import UniformMKL
+from dmkl.solvers.certificate import Certificate
+from dmkl.solvers.problem import Problem, Solver
 from dmkl.solvers.proximal import Held, Penalty, Start, Streamed, minimise
-from dmkl.solvers.rounds import Answer, Certified, Question
-from dmkl.solvers.state import State
-from dmkl.solvers.targets import first_samples
+from dmkl.solvers.rounds import Answer, ProximalState, Question, Rounds
+from dmkl.solvers.state import MethodState, State
+from dmkl.solvers.working_sets import first_samples
 
 INNER = 0.25  # a compact problem's tolerance as a share of the whole one's
+
+
+def build(formulation: UniformMKL, problem: Problem) -> Solver:
+    """Any loss on the average kernel."""
+    problem.stack.require_semidefinite("UniformMKL")
+    weights = np.full(problem.stack.s, 1.0 / problem.stack.s)
+    return Rounds(FixedLoss(formulation.own_loss(), formulation.C, weights), problem.stack.dtype)
 
 
 @dataclass(frozen=True)
 class FixedLoss:
     """The machine of working-set rounds: one combined matrix a block."""
+
+    own_type: ClassVar[type[MethodState]] = ProximalState
 
     loss: Loss
     C: float
@@ -53,11 +64,11 @@ class FixedLoss:
         found = minimise(kernel, question.y, loss, Penalty(0.0, 1.0 / self.C), INNER * question.tol, start)
         return Answer(found.weights[0] * found.rho, self.C * found.dual, step=found.step, trace=found.trace)
 
-    def primal(self, beta: Float64, scores: Float64, y: Float64, counts: Float64, answer: Answer) -> Certified:
+    def primal(self, beta: Float64, scores: Float64, y: Float64, counts: Float64, answer: Answer) -> Certificate:
         loss = self.loss.counting(counts)
         b = loss.intercept(y, scores)
         value = 0.5 * float(beta @ scores) + self.C * loss.total(y, scores + b)
-        return Certified(value, b, loss.margins(y, scores + b))
+        return Certificate(value, b, loss.margins(y, scores + b))
 
     def dual(self, answer: Answer, forms: Float64, y: Float64, counts: Float64) -> float:
         return answer.dual

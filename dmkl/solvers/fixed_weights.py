@@ -9,28 +9,36 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dmkl._util.types import Float64, Samples
 from dmkl.oracles import ORACLES, Prepared, SvmResult, svm_bounds
+from dmkl.problems.uniform import UniformMKL
+from dmkl.solvers.certificate import Certificate
 from dmkl.solvers.columns import column, with_columns
+from dmkl.solvers.precision import sum_dtype
 from dmkl.solvers.problem import Problem, Solver
-from dmkl.solvers.rounds import Answer, Certified, Question, Rounds
-from dmkl.solvers.state import State
+from dmkl.solvers.rounds import Answer, Question, Rounds
+from dmkl.solvers.state import MethodState, NoState, State
 from dmkl.solvers.working_sets import settled_set, whole
 
 WHOLE_SHARE = 0.6  # of the memory left that the average matrix may take
 PIECES = 1.5  # bytes while a matrix is put together from workers' answers, as a multiple of its own
 COPIES = 1.25  # the same where threads put their tiles in place: SVMs copy what is left of it as they shrink
-FLOAT32_TOL = 1e-4  # below it, averages of float32 kernels are kept in float64
-DOUBLE_UP_TO = 2000  # and up to so many samples
 INNER = 0.25  # a compact problem's tolerance as a share of the whole one's
 MAX_ROUNDS = 30
 ROUGH = 0.05  # tolerance of an outline
 GROUPS = 8  # tasks a worker for the classes of one matrix
+
+
+def build(formulation: UniformMKL, problem: Problem) -> Solver:
+    """The SVMs of all classes on the average kernel."""
+    problem.stack.require_semidefinite("UniformMKL")
+    weights = np.full(problem.stack.s, 1.0 / problem.stack.s)
+    return FixedWeights(formulation.C, formulation.intercept).solver(problem, weights)
 
 
 @dataclass(frozen=True)
@@ -77,10 +85,8 @@ def outlined(problem: Problem, state: State, weights: Float64, C: float, *, inte
 
 
 def _dtype(problem: Problem) -> np.dtype[Any]:
-    """What averages are kept in: rounding them once more must stay far below the tolerance. Small ones in float64 in
-    any case, as compact blocks are combined: then only one variant of the SVM has to be compiled."""
-    double = problem.tol < FLOAT32_TOL or problem.n <= DOUBLE_UP_TO
-    return np.dtype(np.float64) if double else problem.stack.dtype
+    """What averages of all samples are kept in."""
+    return sum_dtype(problem.stack.dtype, problem.n, problem.tol)
 
 
 def _whole_fits(problem: Problem) -> bool:
@@ -92,6 +98,8 @@ def _whole_fits(problem: Problem) -> bool:
 
 class _Whole:
     """Every class on all samples of the average matrix, made once and held where the tasks run."""
+
+    own_type: ClassVar[type[MethodState]] = NoState
 
     def __init__(self, machine: FixedWeights, weights: Float64) -> None:
         self._machine, self._weights = machine, weights
@@ -152,6 +160,8 @@ def _solve_whole(
 class _Compact:
     """The machine of working-set rounds: one combined matrix a block."""
 
+    own_type: ClassVar[type[MethodState]] = NoState
+
     machine: FixedWeights
     weights: Float64
 
@@ -176,10 +186,10 @@ class _Compact:
         answer = oracle(question.block, question.y, upper, intercept=free, alpha=warm, tol=tol)
         return Answer(answer.alpha * question.y, answer.dual, svm_calls=1, oracle_calls=1)
 
-    def primal(self, beta: Float64, scores: Float64, y: Float64, counts: Float64, answer: Answer) -> Certified:
+    def primal(self, beta: Float64, scores: Float64, y: Float64, counts: Float64, answer: Answer) -> Certificate:
         upper, free = self.machine.C * counts, self.machine.intercept
         primal, _, intercept = svm_bounds(beta, scores, y, upper, 1.0, free)
-        return Certified(primal, intercept, y * (scores + intercept))
+        return Certificate(primal, intercept, y * (scores + intercept))
 
     def dual(self, answer: Answer, forms: Float64, y: Float64, counts: Float64) -> float:
         return answer.dual

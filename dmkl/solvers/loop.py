@@ -15,7 +15,6 @@ from dmkl.events import Note, RoundDone
 from dmkl.solvers.problem import Problem, Solver
 from dmkl.solvers.state import State, load_state, save_state
 
-PLACE = "place"  # in a state: how far an algorithm is that certifies seldom, which is no stalling
 STALLED = 3  # rounds in which no gap closed and no working set changed, before giving up
 
 
@@ -47,7 +46,7 @@ def run(
 ) -> Outcome:
     """Step until every class's certified relative gap is at most the tolerance, or rounds or time are used up."""
     started = time.perf_counter()
-    state = load_state(checkpoint.path, checkpoint.identity) if checkpoint else None
+    state = load_state(checkpoint.path, checkpoint.identity, solver.own_type) if checkpoint else None
     state = state if state is not None else _first(problem, solver)
     outcome = Outcome(state, converged=False)
     best, idle = np.inf, 0
@@ -68,8 +67,8 @@ def run(
         problem.observer(event)
         total = float(np.minimum(outcome.state.gap, 1e3).sum())
         sets = (before.working, outcome.state.working), (before.active, outcome.state.active)
-        places = before.own.get(PLACE), outcome.state.own.get(PLACE)
-        moved = total < best or not all(np.array_equal(*pair) for pair in (*sets, places))
+        milestones = before.own.milestone(), outcome.state.own.milestone()
+        moved = total < best or not all(np.array_equal(*pair) for pair in (*sets, milestones))
         best, idle = min(best, total), 0 if moved else idle + 1
     outcome.converged = True
     return outcome

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from dmkl._util.types import Float64
 from dmkl.oracles import ORACLES, least_hinge
 from dmkl.problems.norms import MixedNorm
+from dmkl.solvers.certificate import relative_gap
 from dmkl.solvers.sweep import combine, quadratic_forms
 
 MAX_SVM_CALLS = 5000
@@ -61,7 +62,7 @@ class _Descent:
 
     @property
     def gap(self) -> float:
-        return (self.primal - self.dual) / max(abs(self.primal), 1e-12) if self.primal < np.inf else 1.0
+        return relative_gap(self.primal, self.dual) if self.primal < np.inf else 1.0
 
     def evaluate(self, weights: Float64) -> None:
         """One SVM at these effective weights, and the bounds its solution gives."""

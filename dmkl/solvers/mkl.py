@@ -9,7 +9,7 @@ at its weights gives the sparse alpha; the certificate needs nothing else.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Protocol
 
@@ -18,18 +18,18 @@ from numpy.typing import NDArray
 
 from dmkl._util.registry import Registry
 from dmkl._util.types import Float64, Samples
-from dmkl.errors import ConfigError
-from dmkl.oracles import ORACLES, least_hinge
+from dmkl.oracles import ORACLES
 from dmkl.problems.norms import MixedNorm
+from dmkl.problems.vskl import MixedNormMKL
 from dmkl.solvers.blocks import own_layers
+from dmkl.solvers.certificate import Certificate, best_multiple, relative_gap
 from dmkl.solvers.fixed_weights import outlined
 from dmkl.solvers.mirror import solve_mirror
 from dmkl.solvers.problem import Problem, Solver
-from dmkl.solvers.rounds import Answer, Certified, Question, Rounds
+from dmkl.solvers.rounds import Answer, Question, Rounds
 from dmkl.solvers.screening import solve_screened
-from dmkl.solvers.state import State
+from dmkl.solvers.state import MethodState, NoState, State
 from dmkl.solvers.sweep import combine, quadratic_forms
-from dmkl.solvers.uniform import BoundedByC, check_C
 from dmkl.solvers.working_sets import whole
 
 HALF = 0.5  # what a compact problem may take of the tolerance, so that the samples outside have some left
@@ -39,69 +39,11 @@ TIGHTEN = 0.02  # a method's tolerance from one attempt to the next
 EXACT = 0.02  # and that of the SVM at its weights: slacks count C times in the primal value
 
 
-@dataclass(frozen=True)
-class VSKL(BoundedByC):
-    """Kernels in groups: sparse inside a group (l1), q in [1, inf] across groups (inf: every group is used)."""
-
-    q: float = 2.0
-    C: float = 1.0
-
-    weighted: ClassVar[bool] = True
-    usual: ClassVar[Mapping[str, Sequence[Any]]] = {"q": (1.0, 1.5, 2.0, 3.0, 8.0, np.inf), **BoundedByC.usual}
-
-    def __post_init__(self) -> None:
-        check_C(self.C)
-        if not self.q >= 1:
-            raise ConfigError(f"q should be in [1, inf], not {self.q}")
-
-    def solver(self, problem: Problem) -> Solver:
-        rho = 1.0 if np.isinf(self.q) else 2 * self.q / (2 * self.q - 1)
-        return _rounds(self, self.C, MixedNorm(problem.stack.groups, rho), problem)
-
-
-@dataclass(frozen=True)
-class L1MKL(BoundedByC):
-    """Sparse over all kernels: VSKL with one group."""
-
-    C: float = 1.0
-
-    weighted: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        check_C(self.C)
-
-    def solver(self, problem: Problem) -> Solver:
-        return _rounds(self, self.C, MixedNorm(np.zeros(problem.stack.s, dtype=np.int64), 2.0), problem)
-
-
-@dataclass(frozen=True)
-class LpMKL(BoundedByC):
-    """Weights d >= 0 with ||d||_p <= 1, p in [1, inf]: p = 1 is L1MKL, p = inf the SVM on the sum."""
-
-    p: float = 2.0
-    C: float = 1.0
-
-    weighted: ClassVar[bool] = True
-    usual: ClassVar[Mapping[str, Sequence[Any]]] = {"p": (1.0, 1.25, 2.0, 4.0, np.inf), **BoundedByC.usual}
-
-    def __post_init__(self) -> None:
-        check_C(self.C)
-        if not self.p >= 1:
-            raise ConfigError(f"p should be in [1, inf], not {self.p}")
-
-    def solver(self, problem: Problem) -> Solver:
-        s = problem.stack.s
-        if self.p == 1:
-            return _rounds(self, self.C, MixedNorm(np.zeros(s, dtype=np.int64), 2.0), problem)
-        rho = 2.0 if np.isinf(self.p) else 2 * self.p / (self.p - 1)
-        return _rounds(self, self.C, MixedNorm(np.arange(s), rho), problem)
-
-
-def _rounds(formulation: Any, C: float, norm: MixedNorm, problem: Problem) -> Rounds:
+def build(formulation: MixedNormMKL, problem: Problem) -> Solver:
+    """The working-set rounds of one class against the rest, blocks solved by the problem's method."""
     problem.stack.require_semidefinite(type(formulation).__name__)
-    method = problem.method or "interior"
-    METHODS[method]  # an unknown name is refused before any work
-    return Rounds(_MixedNormMachine(C, norm, method), problem.stack.dtype)
+    norm = formulation.norm(problem.stack.groups)
+    return Rounds(_MixedNormMachine(formulation.C, norm, problem.method), problem.stack.dtype)
 
 
 class Found(Protocol):
@@ -161,6 +103,8 @@ METHODS.register("mirror-paper", Method(_mirror_paper, share=0.4))
 class _MixedNormMachine:
     """The machine of working-set rounds: all kernels of a block, weights per class."""
 
+    own_type: ClassVar[type[MethodState]] = NoState
+
     C: float
     norm: MixedNorm
     method: str
@@ -207,18 +151,15 @@ class _MixedNormMachine:
         penalty = norm.regulariser(weights * np.sqrt(forms))
         answer = Answer(beta, found.dual, *calls, weights, penalty, found.proof, found.proof_forms)
         primal = self.primal(beta, svm.scores, y, question.counts, answer).primal
-        if _gap(primal, found.dual) > HALF * question.tol:  # then beta itself may prove more
+        if relative_gap(primal, found.dual) > HALF * question.tol:  # then beta itself may prove more
             forms = quadratic_forms(K, beta)
             dual = float(svm.alpha.sum()) - norm.conjugate(forms)
             if dual > found.dual:
                 answer = replace(answer, dual=dual, proof=beta, proof_forms=forms)
-        return answer, _gap(primal, answer.dual)
+        return answer, relative_gap(primal, answer.dual)
 
-    def primal(self, beta: Float64, scores: Float64, y: Float64, counts: Float64, answer: Answer) -> Certified:
-        upper = self.C * counts
-        plain = _reached(1.0, answer.penalty, scores, y, upper)
-        scaled = _reached(1.0 / (1.0 - _shortfall(beta, scores, y, upper)), answer.penalty, scores, y, upper)
-        return replace(scaled, margins=plain.margins) if scaled.primal < plain.primal else plain
+    def primal(self, beta: Float64, scores: Float64, y: Float64, counts: Float64, answer: Answer) -> Certificate:
+        return best_multiple(answer.penalty, beta, scores, y, self.C * counts)
 
     def dual(self, answer: Answer, forms: Float64, y: Float64, counts: Float64) -> float:
         assert answer.proof is not None
@@ -233,26 +174,3 @@ class _MixedNormMachine:
             return np.ones_like(active)
         missing = np.array([self.norm.total(row) == 0 for row in active])
         return np.asarray(active | missing[:, self.norm.groups])
-
-
-def _gap(primal: float, dual: float) -> float:
-    return (primal - dual) / max(abs(primal), 1e-12)
-
-
-def _reached(scale: float, penalty: float, scores: Float64, y: Float64, upper: Float64) -> Certified:
-    """The primal value of `scale` times w with its best intercept."""
-    loss, b = least_hinge(scale * scores, y, upper)
-    return Certified(scale**2 * penalty + loss, b, y * (scale * scores + b), scale)
-
-
-def _shortfall(beta: Float64, scores: Float64, y: Float64, upper: Float64) -> float:
-    """How far, at most, a sample that could still move stays from its margin.
-
-    Scaling w by 1 / (1 - shortfall) takes those slacks away, which count C times, for a penalty a little larger.
-    """
-    slope, alpha = y - scores, beta * y
-    rising = slope[np.where(y > 0, alpha < upper, alpha > 0)]
-    falling = slope[np.where(y > 0, alpha > 0, alpha < upper)]
-    if not (len(rising) and len(falling)):
-        return 0.0
-    return float(np.clip(0.5 * (rising.max() - falling.min()), 0.0, 0.5))

@@ -7,8 +7,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from dmkl._util.types import StrPath
+from dmkl.problems.base import Formulation, describe
 from dmkl.solvers.api import Fit, solve
-from dmkl.solvers.problem import Formulation, describe
 from dmkl.stack import KernelStack
 
 
@@ -30,7 +31,7 @@ def solve_path(
     formulations: Iterable[Formulation],
     *,
     start: Fit | None = None,
-    folder: Path | None = None,
+    folder: StrPath | None = None,
     **options: Any,
 ) -> Iterator[Fit]:
     """`solve` for one formulation after the other; `options` are those of `solve`.
@@ -38,6 +39,6 @@ def solve_path(
     With a `folder`, each fit keeps its checkpoint there, so that a path that was cut short goes on where it was.
     """
     for formulation in formulations:
-        kept = folder / f"{describe(formulation).replace(' ', '-')}.checkpoint" if folder else None
+        kept = Path(folder) / f"{describe(formulation).replace(' ', '-')}.checkpoint" if folder is not None else None
         start = solve(stack, y, formulation, start=start, checkpoint=kept, **options)
         yield start

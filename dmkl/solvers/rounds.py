@@ -19,9 +19,10 @@ from numpy.typing import NDArray
 from dmkl._util.types import Float64, Samples
 from dmkl.runtime.base import run_task
 from dmkl.solvers.blocks import block_room, require_room
+from dmkl.solvers.certificate import Certificate
 from dmkl.solvers.columns import column, with_columns
 from dmkl.solvers.problem import Problem
-from dmkl.solvers.state import State
+from dmkl.solvers.state import MethodState, State
 from dmkl.solvers.working_sets import first_sets, next_set, whole
 
 GROWTH_ROOM = 4  # how many times its first size a block of random samples is expected to reach
@@ -41,16 +42,6 @@ class Answer:
     proof_forms: Float64 | None = None
     step: float = 0.0  # what the method would go on with
     trace: Float64 | None = None  # a row an iteration of the method: gap on the block, active kernels, Newton steps
-
-
-@dataclass(frozen=True)
-class Certified:
-    """A primal value over all samples, with what intercept and multiple of w it is reached, and w's own margins."""
-
-    primal: float
-    intercept: float
-    margins: Float64
-    scale: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -77,8 +68,24 @@ class Question:
     oracle: str
 
 
+@dataclass(frozen=True)
+class ProximalState(MethodState):
+    """What proximal minimisation goes on with, and a row for each of its iterations."""
+
+    step: Float64  # (m,) the penalty parameter of the kernels that each class ended with
+    trace: Float64  # (iterations, 5): round, class, gap on the block, active kernels, Newton steps
+
+    def iterations(self) -> list[dict[str, float]]:
+        names = ("round", "class", "gap", "kernels", "steps")
+        return [dict(zip(names, row, strict=True)) for row in self.trace.tolist()]
+
+
 class Machine(Protocol):
     """A one-vs-rest formulation as rounds see it."""
+
+    @property
+    def own_type(self) -> type[MethodState]:
+        """What its rounds keep between them: nothing, or where proximal minimisation ended."""
 
     def first_weights(self, problem: Problem) -> Float64:
         """(s,) if weights are given and shared, (m, s) if every class learns its own."""
@@ -99,7 +106,7 @@ class Machine(Protocol):
     def solve(self) -> Any:
         """A picklable function from a Question to an Answer."""
 
-    def primal(self, beta: Float64, scores: Float64, y: Float64, counts: Float64, answer: Answer) -> Certified:
+    def primal(self, beta: Float64, scores: Float64, y: Float64, counts: Float64, answer: Answer) -> Certificate:
         """The primal value of a class's answer, given its scores of all samples."""
 
     def dual(self, answer: Answer, forms: Float64, y: Float64, counts: Float64) -> float:
@@ -120,9 +127,15 @@ class Rounds:
         self._machine = machine
         self._itemsize = np.dtype(dtype).itemsize
 
+    @property
+    def own_type(self) -> type[MethodState]:
+        return self._machine.own_type
+
     def init(self, problem: Problem) -> State:
         working = first_sets(problem.Y, problem.seed)
         state = State.first(self._machine.first_weights(problem), working, room=block_room(problem))
+        if self.own_type is ProximalState:
+            state = replace(state, own=ProximalState(np.zeros(problem.m), np.empty((0, 5))))
         start = problem.start
         if start is None:
             return self._machine.outlined(problem, state)
@@ -158,7 +171,7 @@ class Rounds:
                 better[k] = beta
         return replace(
             state,
-            own=_own(problem, state, classes, answers),
+            own=_own(state, classes, answers),
             coef=with_columns(state.coef, better),
             svm_calls=state.svm_calls + sum(answer.svm_calls for answer in answers),
             oracle_calls=state.oracle_calls + sum(answer.oracle_calls for answer in answers),
@@ -216,7 +229,7 @@ class Rounds:
         for position, (k, W) in enumerate(zip(classes, sets, strict=True)):
             y, counts = problem.Y[W, k], problem.counts[W]
             weights = np.atleast_2d(state.weights)[k if state.weights.ndim == 2 else 0, kernels[position]]
-            step = float(state.own["step"][k]) if "step" in state.own else 0.0
+            step = float(state.own.step[k]) if isinstance(state.own, ProximalState) else 0.0
             warm = Warm(column(state.coef, k)[W], weights, float(state.intercept[k]), step)
             gap = float(state.gap[k])
             questions.append(Question(None, kernels[position], y, counts, warm, gap, problem.tol, problem.oracle))
@@ -262,17 +275,16 @@ def answer(block: Any, solve: Callable[[Question], Answer], question: Question) 
     return solve(replace(question, block=block))
 
 
-def _own(problem: Problem, state: State, classes: list[int], answers: list[Answer]) -> dict[str, NDArray[Any]]:
-    """What methods that iterate keep: each class's step, and rows (round, class, gap, kernels, inner steps)."""
-    if answers[0].trace is None:
+def _own(state: State, classes: list[int], answers: list[Answer]) -> MethodState:
+    """The state's own part, with the steps and traces of these answers."""
+    if not isinstance(state.own, ProximalState):
         return state.own
-    steps = state.own["step"].copy() if "step" in state.own else np.zeros(problem.m)
-    rows = [state.own["trace"]] if "trace" in state.own else []
+    steps, rows = state.own.step.copy(), [state.own.trace]
     for k, answer in zip(classes, answers, strict=True):
         steps[k] = answer.step
         assert answer.trace is not None
         rows.append(np.column_stack([np.full((len(answer.trace), 2), (state.round + 1, k)), answer.trace]))
-    return {**state.own, "step": steps, "trace": np.concatenate(rows)}
+    return ProximalState(steps, np.concatenate(rows))
 
 
 def _copied(state: State) -> State:

@@ -9,94 +9,42 @@ solved by proximal minimisation (`proximal/`), from a block where that fits in m
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dmkl._util.types import Float64, Samples
-from dmkl.data import Labels
-from dmkl.errors import ConfigError
 from dmkl.problems.losses import Loss
+from dmkl.problems.spicy import SpicyMKL, null_forms
 from dmkl.solvers.blocks import own_layers
-from dmkl.solvers.problem import MINOR, Problem, Solver, shares_of_largest
+from dmkl.solvers.certificate import Certificate
+from dmkl.solvers.problem import Problem, Solver
 from dmkl.solvers.proximal import Held, Penalty, Start, Streamed, minimise
-from dmkl.solvers.rounds import Answer, Certified, Question, Rounds
-from dmkl.solvers.state import State
-from dmkl.solvers.targets import WithLoss, first_samples
-from dmkl.solvers.uniform import UniformMKL
-from dmkl.stack import KernelStack
+from dmkl.solvers.rounds import Answer, ProximalState, Question, Rounds
+from dmkl.solvers.state import MethodState, State
+from dmkl.solvers.working_sets import first_samples
 
 HALF = 0.5  # what a compact problem may take of the tolerance, so that what is outside has some left
 EARLY = 0.02  # and of the gap certified so far: what the next pass brings in changes more than that
 FIRST = 0.1  # the gap of the first compact problem
 NEAR = 0.9  # kernels with ||rho||_a above this share of the bound enter the block,
-SHARES = (0.5, 0.2, 0.1, 0.05, 0.02, 0.01, 0.005)  # of the largest C, that are worth trying
 FEWEST, AS_MANY = 48, 2  # those nearest to it: so many, or so many times those with weight
 
 
-@dataclass(frozen=True)
-class SpicyMKL(WithLoss):
-    """Few of many kernels, for classification (hinge, logistic, squared) or regression (squared, epsilon)."""
-
-    C: float = 1.0
-    loss: str = "hinge"
-    epsilon: float = field(default=0.1, metadata=MINOR)
-    ridge: float = field(default=0.0, metadata=MINOR)
-
-    def __post_init__(self) -> None:
-        if not (self.ridge >= 0 and np.isfinite(self.ridge)):
-            raise ConfigError(f"ridge should be at least 0 and finite, not {self.ridge}")
-        if not (np.isfinite(self.C) and (self.C > 0 or (self.C == 0 and self.ridge > 0))):
-            raise ConfigError(f"C should be positive and finite (or 0 with a ridge), not {self.C}")
-        self.own_loss()
-
-    usual: ClassVar[Mapping[str, Sequence[Any]]] = {"loss": ("hinge",)}
-
-    @property
-    def strength(self) -> float:
-        return self.C
-
-    @classmethod
-    def usual_grids(
-        cls, stack: KernelStack, labels: Labels, given: Mapping[str, Sequence[Any]]
-    ) -> list[dict[str, Sequence[Any]]]:
-        """Unless C is given, from half of what leaves no kernel down, which takes a pass a loss."""
-        values = cls.usual_values(labels, given)
-        return shares_of_largest(values, "C", "loss", lambda loss: cls(loss=loss).largest(stack, labels), SHARES)
-
-    def largest(self, stack: KernelStack, labels: Labels) -> float:
-        """The smallest C at which no class uses a kernel: where a path over C begins. One pass."""
-        return float(np.sqrt(null_forms(stack, self.own_loss(), self.targets(labels)).max()))
-
-    def stretch(self, start: Any) -> float:
-        return 1.0  # rho is a slope of the loss, whatever C is
-
-    def baseline(self, weights: Float64) -> UniformMKL:
-        """With the average of the kernels weighed in all as these are, which is the same C (FORMULATIONS section 2)."""
-        total = float(np.mean(np.sum(np.atleast_2d(weights), axis=1)))
-        return UniformMKL(C=max(total, 1e-6), loss=self.loss, epsilon=self.epsilon)
-
-    def solver(self, problem: Problem) -> Solver:
-        problem.stack.require_semidefinite("SpicyMKL")
-        if problem.method:
-            raise ConfigError(f"SpicyMKL knows one method, not '{problem.method}'")
-        return Rounds(_Machine(self.own_loss(), Penalty(self.C, self.ridge)), problem.stack.dtype)
-
-
-def null_forms(stack: KernelStack, loss: Loss, Y: Float64) -> Float64:
-    """(m, s): the squared slope of the model without kernels along every kernel; one pass."""
-    null = np.stack([loss.null(y) for y in Y.T], axis=1)
-    forms = stack.apply(null, np.zeros(stack.s), forms=True).forms
-    assert forms is not None
-    return np.maximum(forms, 0.0)
+def build(formulation: SpicyMKL, problem: Problem) -> Solver:
+    """Working-set rounds over kernels, and over samples where the loss is sparse."""
+    problem.stack.require_semidefinite("SpicyMKL")
+    machine = _Machine(formulation.own_loss(), Penalty(formulation.C, formulation.ridge))
+    return Rounds(machine, problem.stack.dtype)
 
 
 @dataclass(frozen=True)
 class _Machine:
     """The machine of working-set rounds: the kernels near the bound, and where the loss is sparse some samples."""
+
+    own_type: ClassVar[type[MethodState]] = ProximalState
 
     loss: Loss
     penalty: Penalty
@@ -143,10 +91,10 @@ class _Machine:
             trace=found.trace,
         )
 
-    def primal(self, beta: Float64, scores: Float64, y: Float64, counts: Float64, answer: Answer) -> Certified:
+    def primal(self, beta: Float64, scores: Float64, y: Float64, counts: Float64, answer: Answer) -> Certificate:
         loss = self.loss.counting(counts)
         b = loss.intercept(y, scores)
-        return Certified(loss.total(y, scores + b) + answer.penalty, b, loss.margins(y, scores + b))
+        return Certificate(loss.total(y, scores + b) + answer.penalty, b, loss.margins(y, scores + b))
 
     def dual(self, answer: Answer, forms: Float64, y: Float64, counts: Float64) -> float:
         assert answer.proof is not None

@@ -5,9 +5,10 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import io
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Self, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,36 +16,106 @@ from scipy.sparse import csc_array
 
 from dmkl._util.archives import check_members
 from dmkl._util.files import write_atomically
-from dmkl._util.types import Float64
+from dmkl._util.types import Float64, Mask
 from dmkl.errors import StoreError, one_line
+from dmkl.solvers.certificate import relative_gap
 from dmkl.solvers.columns import no_columns
 
 COUNTERS = ("round", "svm_calls", "oracle_calls", "passes", "room")
 COLUMN_PARTS = ("data", "indices", "indptr")
 DIGEST = 32  # bytes of the checksum in front of a checkpoint
 
+Arrays: TypeAlias = Mapping[str, NDArray[Any]]
+
+
+@dataclass(frozen=True)
+class MethodState:
+    """What one algorithm keeps between rounds beside the common state: a frozen dataclass whose fields are arrays.
+
+    Fields without a default have to be in a checkpoint; a field that is None is not saved.
+    """
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """The arrays to save, by field."""
+        values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        return {name: value for name, value in values.items() if value is not None}
+
+    @classmethod
+    def read(cls, arrays: Arrays) -> Self:
+        """The state with these arrays; ValueError unless they are those that `arrays` would give."""
+        fields = {field.name: field for field in dataclasses.fields(cls)}
+        unknown = set(arrays) - set(fields)
+        missing = {
+            name
+            for name, field in fields.items()
+            if field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+        } - set(arrays)
+        if unknown or missing:
+            words = [f"without {', '.join(sorted(missing))}"] if missing else []
+            words += [f"with unknown {', '.join(sorted(unknown))}"] if unknown else []
+            raise ValueError(f"a state of the method {' and '.join(words)}")
+        return cls(**arrays)
+
+    def milestone(self) -> NDArray[Any] | None:
+        """How far an algorithm is that certifies seldom: a change of it counts as progress. None for all others."""
+        return None
+
+    def iterations(self) -> list[dict[str, float]]:
+        """One row for each iteration inside the rounds, for methods that record them."""
+        return []
+
+
+@dataclass(frozen=True)
+class NoState(MethodState):
+    """Of an algorithm that keeps nothing of its own."""
+
+
+class ArraysState(dict[str, NDArray[Any]], MethodState):
+    """Provisional: arrays by name, for the algorithms that have no type for their state yet."""
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        return dict(self)
+
+    @classmethod
+    def read(cls, arrays: Arrays) -> Self:
+        return cls(arrays)
+
+    def milestone(self) -> NDArray[Any] | None:
+        return self.get("place")
+
+
+def kept(state: State) -> ArraysState:
+    """Provisional: what such an algorithm keeps."""
+    return state.own_as(ArraysState)
+
+
+Own = TypeVar("Own", bound=MethodState)
+
 
 @dataclass(frozen=True)
 class State:
-    """What one round hands to the next. `gap` per class is certified over all samples; infinite before the first."""
+    """What one round hands to the next. `gap` is certified over all samples, and infinite before the first round."""
 
     weights: Float64  # (s,) or (m, s)
     coef: Any  # csc_array (n, m): beta = alpha * y; (n, m s) where every kernel has its own, class after class
     intercept: Float64  # (m,)
-    primal: Float64  # (m,), or (1,) when all classes are one problem
+    primal: Float64  # (m,), or (1,) where all classes are one problem
     dual: Float64
-    working: NDArray[np.bool_]  # (n, m): samples in each class's compact problem
-    active: NDArray[np.bool_]  # (m, s): and kernels
+    working: Mask  # (n, m): the samples in each class's compact problem
+    active: Mask  # (m, s): the kernels in it
     round: int = 0
     svm_calls: int = 0
     oracle_calls: int = 0
     passes: int = 0
     room: int = 0  # bytes that the blocks of one batch of classes may take
-    own: dict[str, NDArray[Any]] = field(default_factory=dict)  # what only this algorithm keeps
+    own: MethodState = field(default_factory=NoState)  # what only this algorithm keeps
 
     @classmethod
-    def first(cls, weights: Float64, working: NDArray[np.bool_], *, room: int = 0, bounds: int = 0) -> State:
-        """Before the first round: nothing learnt, every kernel in, no bound known (one a class unless told)."""
+    def first(cls, weights: Float64, working: Mask, *, room: int = 0, bounds: int = 0) -> State:
+        """The state before the first round: nothing learnt, all kernels active, no bound known.
+
+        There is one bound for each class, or `bounds` of them.
+        """
         n, m = working.shape
         unknown = np.full(bounds or m, np.inf)
         active = np.ones((m, weights.shape[-1]), dtype=bool)
@@ -52,19 +123,23 @@ class State:
 
     @property
     def gap(self) -> Float64:
-        """(P - L) / max(|P|, 1e-12) per class, infinite where there is no bound yet."""
-        with np.errstate(invalid="ignore"):
-            gap = (self.primal - self.dual) / np.maximum(np.abs(self.primal), 1e-12)
-        return np.where(np.isnan(gap), np.inf, gap)
+        """(m,) or (1,): the certified relative gap, infinite where there is no bound yet."""
+        return relative_gap(self.primal, self.dual)
+
+    def own_as(self, own_type: type[Own]) -> Own:
+        """What the algorithm keeps, as the type it keeps it in."""
+        if not isinstance(self.own, own_type):
+            raise TypeError(f"the state keeps {type(self.own).__name__}, not {own_type.__name__}")
+        return self.own
 
 
 def save_state(path: Path, state: State, identity: str) -> None:
-    """Write a checkpoint with its checksum, keeping the one before under `.previous`."""
+    """Write a checkpoint with its checksum; the one before stays under `.previous`."""
     plain = [field.name for field in dataclasses.fields(State) if field.name not in ("coef", "own")]
     arrays = {name: np.asarray(getattr(state, name)) for name in plain}
     arrays |= {f"coef.{part}": getattr(state.coef, part) for part in COLUMN_PARTS}
     arrays["coef.shape"] = np.array(state.coef.shape)
-    arrays |= {f"own.{name}": values for name, values in state.own.items()}
+    arrays |= {f"own.{name}": values for name, values in state.own.arrays().items()}
     buffer = io.BytesIO()
     np.savez(buffer, allow_pickle=False, identity=np.array(identity), **arrays)
     data = buffer.getvalue()
@@ -72,8 +147,8 @@ def save_state(path: Path, state: State, identity: str) -> None:
     write_atomically(path, checked, keep=path.with_name(path.name + ".previous"))
 
 
-def load_state(path: Path, identity: str) -> State | None:
-    """The newest undamaged checkpoint of this very problem; None if there is none."""
+def load_state(path: Path, identity: str, own_type: type[MethodState] = NoState) -> State | None:
+    """The newest undamaged checkpoint of this very problem, or None; `own_type` is what its algorithm keeps."""
     for candidate in (path, path.with_name(path.name + ".previous")):
         if not candidate.is_file():
             continue
@@ -82,7 +157,7 @@ def load_state(path: Path, identity: str) -> State | None:
         if hashlib.blake2b(data, digest_size=DIGEST).digest() != digest:
             continue  # cut off or damaged: the one before is whole
         try:
-            return _read(data, identity, candidate)
+            return _read(data, identity, own_type, candidate)
         except StoreError:
             raise
         except Exception as error:  # anybody can write a right checksum before wrong arrays
@@ -92,16 +167,17 @@ def load_state(path: Path, identity: str) -> State | None:
     return None
 
 
-def _read(data: bytes, identity: str, where: Path) -> State:
+def _read(data: bytes, identity: str, own_type: type[MethodState], where: Path) -> State:
     with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
         check_members(arrays.zip, len(data))
         if str(arrays["identity"]) != identity:
             raise StoreError(f"the checkpoint {where} belongs to another problem", "use another run directory")
         values: dict[str, Any] = {name: arrays[name] for name in arrays if "." not in name and name != "identity"}
         values |= {name: int(values[name]) for name in COUNTERS}
-        values["own"] = {name.removeprefix("own."): arrays[name] for name in arrays if name.startswith("own.")}
+        own = {name.removeprefix("own."): arrays[name] for name in arrays if name.startswith("own.")}
         parts = tuple(arrays[f"coef.{part}"] for part in COLUMN_PARTS)
-        state = State(coef=csc_array(parts, shape=tuple(arrays["coef.shape"].tolist())), **values)
+        coef = csc_array(parts, shape=tuple(arrays["coef.shape"].tolist()))
+        state = State(coef=coef, own=own_type.read(own), **values)
     _check(state)
     return state
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 import numpy as np
 
 from dmkl._util.types import Float64, Mask
+from dmkl.problems.losses import Loss
+from dmkl.solvers.problem import Problem
 
 SMALL = 800  # up to so many samples the set is all of them from the start
 START = 300  # random samples of either side to begin with
@@ -33,6 +35,13 @@ def first_sets(Y: Float64, seed: int) -> Mask:
         for side in (-1, 1):
             masks[order[Y[order, k] == side][:START], k] = True
     return masks
+
+
+def first_samples(problem: Problem, loss: Loss) -> Mask:
+    """(n, m): all of them, or random ones of either side where the loss lets most of them go."""
+    if whole(problem.n) or not loss.sparse:
+        return np.ones(problem.Y.shape, dtype=bool)
+    return first_sets(np.where(np.median(problem.Y, axis=0) < problem.Y, 1.0, -1.0), problem.seed)
 
 
 def settled_set(support: Mask, margins: Float64) -> Mask:

@@ -76,6 +76,6 @@ def on_cluster(stack: KernelStack, client: Client) -> tuple[KernelStack, Runtime
 
 
 def _cluster(client: Client) -> Runtime:
-    from dmkl.runtime.cluster import Cluster
+    from dmkl.runtime.dask import DaskRuntime
 
-    return Cluster(client)
+    return DaskRuntime(client)

@@ -8,16 +8,15 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numpy as np
 from numpy.typing import DTypeLike
 
-from dmkl._util.machine import Scratch
-from dmkl._util.types import Float64, Samples, Tile, ValueType
+from dmkl._util.machine import Scratch, thread_scratch
+from dmkl._util.types import Float64, FloatArray, FloatType, Samples
 from dmkl.events import Progress
 from dmkl.runtime import Runtime
-from dmkl.runtime.scratch import thread_scratch
 from dmkl.stack.compiled import cut, mirror, rows_of
 from dmkl.stack.held import SHARES
 from dmkl.stack.reader import Reader
@@ -35,7 +34,7 @@ class BlockRequest:
     sets: Sequence[Samples]
     kernels: Sequence[Sequence[int]]
     weights: Float64 | None
-    dtype: ValueType
+    dtype: FloatType
 
     @classmethod
     def of(
@@ -48,7 +47,7 @@ class BlockRequest:
     ) -> BlockRequest:
         """A request to a source: all kernels, in its own type, unless said otherwise."""
         chosen = [range(reader.s)] * len(sets) if kernels is None else [list(some) for some in kernels]
-        return cls(sets, chosen, weights, np.dtype(dtype or reader.dtype))
+        return cls(sets, chosen, weights, reader.dtype if dtype is None else cast(FloatType, np.dtype(dtype)))
 
     def is_all_of(self, reader: Reader) -> bool:
         """Whether every block is all kernels over all samples."""
@@ -74,17 +73,17 @@ class BlockRequest:
         sets, kernels = [self.sets[p] for p in positions], [self.kernels[p] for p in positions]
         return replace(self, sets=sets, kernels=kernels)
 
-    def allocate(self, scratch: Scratch | None) -> list[Tile]:
+    def allocate(self, scratch: Scratch | None) -> list[FloatArray]:
         """Arrays for the blocks: new ones, or in scratch memory."""
         shapes = self.shapes()
         return scratch.arrays(shapes, self.dtype) if scratch else [np.empty(shape, self.dtype) for shape in shapes]
 
-    def finished(self, blocks: list[Tile]) -> list[Tile]:
+    def finished(self, blocks: list[FloatArray]) -> list[FloatArray]:
         """The blocks as they are returned: a weighted sum is one matrix."""
         return blocks if self.weights is None else [block[0] for block in blocks]
 
 
-def blocks_of(reader: Reader, request: BlockRequest, scratch: Scratch | None = None) -> list[Tile]:
+def blocks_of(reader: Reader, request: BlockRequest, scratch: Scratch | None = None) -> list[FloatArray]:
     """The blocks in this process, those of `scratch` valid until it is used again; one pass."""
     sets = request.sets
     if request.is_all_of(reader):
@@ -146,7 +145,7 @@ def combine_near(reader: Reader, weights: Float64, dtype: DTypeLike | None) -> A
     return reader.runtime.hold(assemble_matrix, reader.n, spans, pieces)
 
 
-def gather_block_row(row: BlockRow, request: BlockRequest) -> list[Tile]:
+def gather_block_row(row: BlockRow, request: BlockRequest) -> list[FloatArray]:
     """For each set W: the rows of W in this block row against W from here on, (layers, rows, columns)."""
     pieces = []
     for shape, W in zip(request.shapes(), request.sets, strict=True):
@@ -156,12 +155,12 @@ def gather_block_row(row: BlockRow, request: BlockRequest) -> list[Tile]:
     return pieces
 
 
-def fill_block_row(row: BlockRow, request: BlockRequest, blocks: Sequence[Tile]) -> None:
+def fill_block_row(row: BlockRow, request: BlockRequest, blocks: Sequence[FloatArray]) -> None:
     """The same rows, put into the square blocks with their mirror images; block rows fill disjoint parts."""
     _cut_all(row, request, blocks, square=True)
 
 
-def place(blocks: Sequence[Tile], sets: Sequence[Samples], rows: slice, pieces: list[Tile]) -> None:
+def place(blocks: Sequence[FloatArray], sets: Sequence[Samples], rows: slice, pieces: list[FloatArray]) -> None:
     """Put the pieces of one block row into the square blocks, and their mirror images."""
     for block, W, piece in zip(blocks, sets, pieces, strict=True):
         start, height = int(np.searchsorted(W, rows.start)), piece.shape[1]
@@ -170,7 +169,7 @@ def place(blocks: Sequence[Tile], sets: Sequence[Samples], rows: slice, pieces: 
             mirror(layer, start, start + height, start + height, len(W))
 
 
-def _cut_all(row: BlockRow, request: BlockRequest, targets: Sequence[Tile], *, square: bool) -> None:
+def _cut_all(row: BlockRow, request: BlockRequest, targets: Sequence[FloatArray], *, square: bool) -> None:
     """Fill the pieces of all sets, or their rows in the square blocks, tile by tile."""
     grid, i = row.grid, row.i
     rows = grid.span(i)
@@ -206,13 +205,13 @@ def _split(W: Samples, rows: slice) -> tuple[Samples, Samples]:
     return W[start:stop], W[start:]
 
 
-def assemble_matrix(n: int, rows: Sequence[slice], pieces: Sequence[list[Tile]]) -> Tile:
+def assemble_matrix(n: int, rows: Sequence[slice], pieces: Sequence[list[FloatArray]]) -> FloatArray:
     """One whole weighted sum from the pieces of all block rows."""
     everything = [np.arange(n)]
-    block: Tile = np.empty((1, n, n), pieces[0][0].dtype)
+    block: FloatArray = np.empty((1, n, n), pieces[0][0].dtype)
     for span, own in zip(rows, pieces, strict=True):
         place([block], everything, span, own)
-    matrix: Tile = block[0]
+    matrix: FloatArray = block[0]
     return matrix
 
 

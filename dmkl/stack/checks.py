@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dmkl._util.types import Float64, Samples, Tile
+from dmkl._util.types import Float64, FloatArray, Samples
 from dmkl.errors import DataError, SolverError
 from dmkl.runtime.base import one_blas_thread
 from dmkl.stack.compiled import one_sided
@@ -42,7 +42,7 @@ class CheckOptions:
 CHECKS = CheckOptions()
 
 
-def checked_array(K: ArrayLike) -> tuple[Tile, bool]:
+def checked_array(K: ArrayLike) -> tuple[FloatArray, bool]:
     """The array after a check that all its values are finite, and whether its kernels are symmetric up to rounding.
 
     One reading checks both: (K - K') z of random z is zero for a symmetric K, almost never for another, and not finite
@@ -86,7 +86,7 @@ def refuse_indefinite(who: str, name: str) -> None:
     raise SolverError(f"{who} needs positive semidefinite kernels and '{name}' is not one", MIKL_TAKES_IT)
 
 
-def require_definite(who: str, names: Sequence[str], n: int, block: Callable[[Samples], Tile]) -> None:
+def require_definite(who: str, names: Sequence[str], n: int, block: Callable[[Samples], FloatArray]) -> None:
     """Refuse kernels with a clearly negative eigenvalue; `block` gives (names, |W|, |W|) of them over samples W."""
     size = int(min(n, CHECKS.largest_subset, (3 * CHECKS.flops / max(len(names), 1)) ** (1 / 3)))
     W = np.sort(np.random.default_rng(0).permutation(n)[:size])

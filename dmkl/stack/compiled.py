@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from dmkl._util.jit import jit
-from dmkl._util.types import Float64, Samples, Tile
+from dmkl._util.types import Float64, FloatArray, Samples
 
 # fixed when compiling
 STRIP = 64  # rows of a tile: 256 kB
@@ -19,7 +19,7 @@ TOGETHER = 4  # tiles summed in one go
 SQUARE = 64  # columns compared together
 
 
-def rows_of(tile: Tile) -> Tile:
+def rows_of(tile: FloatArray) -> FloatArray:
     """The same memory as contiguous, read-only rows, as wide as they lie apart: one compiled function for the tiles of
     an array, which are parts of its rows, and for those that stand alone. The caller knows how wide the tile is."""
     if tile.flags.c_contiguous:
@@ -37,7 +37,7 @@ def rows_of(tile: Tile) -> Tile:
 # reassociation lets the sums run in vector registers; the order is fixed when compiling, not at run time
 @jit(fastmath={"reassoc", "contract"})
 def _both_ways(
-    rows: Tile, first: int, last: int, here: Float64, there: Float64, factor: float, own: Float64, left: Float64
+    rows: FloatArray, first: int, last: int, here: Float64, there: Float64, factor: float, own: Float64, left: Float64
 ) -> None:
     """Of rows first to last of K: own = K there and left += factor K' here."""
     apart = (last - first) // 4
@@ -65,7 +65,7 @@ def _both_ways(
 
 @jit()
 def multiply_both_ways(
-    rows: Tile, span: tuple[int, int], users: Samples, factors: Float64, coefs: Float64, scores: Float64
+    rows: FloatArray, span: tuple[int, int], users: Samples, factors: Float64, coefs: Float64, scores: Float64
 ) -> Float64:
     """For the tile K, whose rows are the first samples and whose columns those of this span, and class k = users[u]:
     scores[k] += factors[u] K coefs[k, span], and off the diagonal also factors[u] K' coefs[k] to scores[k, span].
@@ -87,7 +87,7 @@ def multiply_both_ways(
 
 
 @jit()
-def add_one(total: Float64, rows: Tile, weight: float) -> None:
+def add_one(total: Float64, rows: FloatArray, weight: float) -> None:
     """total += weight K."""
     for i in range(total.shape[0]):
         for j in range(total.shape[1]):
@@ -95,7 +95,7 @@ def add_one(total: Float64, rows: Tile, weight: float) -> None:
 
 
 @jit()
-def add_four(total: Float64, A: Tile, B: Tile, C: Tile, D: Tile, weights: Float64) -> None:
+def add_four(total: Float64, A: FloatArray, B: FloatArray, C: FloatArray, D: FloatArray, weights: Float64) -> None:
     """total += weights[0] A + ..., rounded as one after the other would be."""
     a, b, c, d = weights[0], weights[1], weights[2], weights[3]
     for i in range(total.shape[0]):
@@ -105,7 +105,7 @@ def add_four(total: Float64, A: Tile, B: Tile, C: Tile, D: Tile, weights: Float6
 
 
 @jit()
-def cut(rows: Tile, mine: Samples, columns: Samples, out: Tile, top: int, left: int) -> None:
+def cut(rows: FloatArray, mine: Samples, columns: Samples, out: FloatArray, top: int, left: int) -> None:
     """out[top:, left:] = K[mine][:, columns] of a tile K as `rows_of` shows it; eight rows at a time, so that
     memory is asked for the next while one is waited for."""
     height, width = mine.shape[0], columns.shape[0]
@@ -123,14 +123,14 @@ def cut(rows: Tile, mine: Samples, columns: Samples, out: Tile, top: int, left: 
             out[top + r, left + k] = row[columns[k]]
 
 
-def mirror(layer: Tile, top: int, bottom: int, left: int, right: int) -> None:
+def mirror(layer: FloatArray, top: int, bottom: int, left: int, right: int) -> None:
     """A rectangle of a symmetric matrix, rows top to bottom, as columns too; numpy writes row after row, which takes
     half as long as compiled loops in squares."""
     layer[left:right, top:bottom] = layer[top:bottom, left:right].T
 
 
 @jit(fastmath={"reassoc", "contract"})
-def one_sided(kernel: Tile, probe: Float64, difference: Float64) -> float:
+def one_sided(kernel: FloatArray, probe: Float64, difference: Float64) -> float:
     """The largest entry of (K - K') probe in size, NaN or infinite if one of K is; K is read once, row after row."""
     n = len(kernel)
     difference[:] = 0.0
@@ -151,7 +151,7 @@ def one_sided(kernel: Tile, probe: Float64, difference: Float64) -> float:
 
 
 @jit()
-def asymmetry(kernel: Tile, start: int, stop: int) -> tuple[float, float, int, int]:
+def asymmetry(kernel: FloatArray, start: int, stop: int) -> tuple[float, float, int, int]:
     """Of these rows: the largest entry in size, the largest difference from the mirror entry, and where that is."""
     n = len(kernel)
     largest, worst, at, other = 0.0, -1.0, 0, 0

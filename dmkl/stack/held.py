@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import DTypeLike
 
 from dmkl._util.machine import Budget
 from dmkl._util.tiling import Grid
-from dmkl._util.types import Tile
+from dmkl._util.types import FloatArray, FloatType
 from dmkl.errors import SolverError
 from dmkl.runtime import Runtime
 from dmkl.stack.sources import BlockRow, Source, digest_block_row, digest_of
@@ -44,9 +43,9 @@ class HeldRow:
     grid: Grid
     i: int
     s: int
-    tiles: dict[tuple[int, int], Tile]
+    tiles: dict[tuple[int, int], FloatArray]
 
-    def tile(self, a: int, j: int) -> Tile:
+    def tile(self, a: int, j: int) -> FloatArray:
         return self.tiles[a, j]
 
 
@@ -56,7 +55,7 @@ class HeldSource(Source):
     Parameters
     ----------
     rows : the block rows
-    grid, s, dtype : what they are tiles of
+    grid, s, dtype : as in `Source`; float32 if there is no type
     origin : the source that the tiles were read from, if there is one
     indefinite, unproven : numbers of kernels, as in `Source`, where there is no origin
     """
@@ -67,18 +66,18 @@ class HeldSource(Source):
         grid: Grid,
         s: int,
         *,
-        dtype: DTypeLike = np.float32,
+        dtype: FloatType | None = None,
         origin: Source | None = None,
         indefinite: Sequence[int] = (),
         unproven: Sequence[int] = (),
     ) -> None:
         self._held = tuple(rows)
-        self.grid, self.s, self.dtype, self.origin = grid, s, np.dtype(dtype), origin
+        self.grid, self.s, self.dtype, self.origin = grid, s, dtype or np.dtype(np.float32), origin
         self.indefinite, self.unproven = tuple(indefinite), tuple(unproven)
         if origin is not None:
             self.indefinite, self.unproven, self.repairs = origin.indefinite, origin.unproven, origin.repairs
 
-    def tile(self, a: int, i: int, j: int) -> Tile:
+    def tile(self, a: int, i: int, j: int) -> FloatArray:
         return self._held[i].tile(a, j)
 
     @property
@@ -120,21 +119,21 @@ class WorkerSource(Source):
         s: int,
         *,
         runtime: Runtime,
-        dtype: DTypeLike = np.float32,
+        dtype: FloatType | None = None,
         origin: Source | None = None,
         indefinite: Sequence[int] = (),
         unproven: Sequence[int] = (),
     ) -> None:
         self._held, self._runtime, self.origin = tuple(rows), runtime, origin
-        self.grid, self.s, self.dtype = grid, s, np.dtype(dtype)
+        self.grid, self.s, self.dtype = grid, s, dtype or np.dtype(np.float32)
         self.indefinite, self.unproven = tuple(indefinite), tuple(unproven)
         if origin is not None:
             self.indefinite, self.unproven, self.repairs = origin.indefinite, origin.unproven, origin.repairs
         # whether every worker has room for all tiles
         self._near_all = self.tile_bytes <= SHARES.each_worker * runtime.memory / runtime.workers
 
-    def tile(self, a: int, i: int, j: int) -> Tile:
-        tile: Tile = next(iter(self._runtime.map(_tile_of_row, [(self._held[i], a, j)])))
+    def tile(self, a: int, i: int, j: int) -> FloatArray:
+        tile: FloatArray = next(iter(self._runtime.map(_tile_of_row, [(self._held[i], a, j)])))
         return tile
 
     @property
@@ -165,7 +164,7 @@ class WorkerSource(Source):
         return portable
 
 
-def _tile_of_row(row: BlockRow, a: int, j: int) -> Tile:
+def _tile_of_row(row: BlockRow, a: int, j: int) -> FloatArray:
     return row.tile(a, j)
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from dmkl._util.types import Float64, Samples, Tile
+from dmkl._util.types import Float64, FloatArray, Samples
 from dmkl.runtime.base import itself
 from dmkl.stack.reader import Reader
 from dmkl.stack.sources import BlockRow
@@ -61,7 +61,7 @@ def reach(reader: Reader, others: Samples, coef: Float64, weights: Float64 | Non
     return scores
 
 
-def pieces_of(row: BlockRow, kernels: Sequence[int]) -> Iterator[tuple[int, slice, slice, Tile]]:
+def pieces_of(row: BlockRow, kernels: Sequence[int]) -> Iterator[tuple[int, slice, slice, FloatArray]]:
     """Kernel, rows, columns, K_a[rows, columns]: place by place, so that kernels that are computed share a base."""
     grid, i = row.grid, row.i
     here = grid.span(i)
@@ -106,7 +106,7 @@ def _after(rows: slice, start: int) -> slice:
     return slice(rows.start - start, rows.stop - start)
 
 
-def _exact(values: Tile) -> Float64:
+def _exact(values: FloatArray) -> Float64:
     return np.asarray(values, dtype=np.float64)
 
 

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from dmkl._util.machine import Budget, Scratch
 from dmkl._util.tiling import Grid
-from dmkl._util.types import ValueType
+from dmkl._util.types import FloatType
 from dmkl.events import Observer, Progress, ignore
 from dmkl.runtime import Local, Runtime
 from dmkl.stack.sources import Source
@@ -51,7 +51,7 @@ class Reader:
         return self.source.grid
 
     @property
-    def dtype(self) -> ValueType:
+    def dtype(self) -> FloatType:
         """The type of the kernel values."""
         return self.source.dtype
 

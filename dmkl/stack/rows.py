@@ -6,13 +6,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from dmkl._util.types import Mask, Samples, Tile, ValueType
+from dmkl._util.types import FloatArray, FloatType, Mask, Samples
 from dmkl.stack.per_kernel import pieces_of
 from dmkl.stack.reader import Reader
 from dmkl.stack.sources import BlockRow
 
 
-def rows(reader: Reader, samples: Samples, kernels: Sequence[int] | None) -> Tile:
+def rows(reader: Reader, samples: Samples, kernels: Sequence[int] | None) -> FloatArray:
     """See `KernelStack.rows`."""
     kernels = list(range(reader.s)) if kernels is None else list(kernels)
     reader.memory.require(len(kernels) * len(samples) * reader.n * reader.dtype.itemsize, "the kernel rows")
@@ -24,7 +24,7 @@ def rows(reader: Reader, samples: Samples, kernels: Sequence[int] | None) -> Til
     return result
 
 
-def pick(reader: Reader, members: Mask) -> Tile:
+def pick(reader: Reader, members: Mask) -> FloatArray:
     """See `KernelStack.pick`."""
     chosen = [np.flatnonzero(mask) for mask in members]
     reader.passes += 1
@@ -41,8 +41,8 @@ def pick(reader: Reader, members: Mask) -> Tile:
 
 
 def read_block_row(
-    row: BlockRow, samples: Samples, kernels: Sequence[int], dtype: ValueType
-) -> list[tuple[slice, slice, Tile]]:
+    row: BlockRow, samples: Samples, kernels: Sequence[int], dtype: FloatType
+) -> list[tuple[slice, slice, FloatArray]]:
     """Pieces (positions in `samples`, columns, values (kernels, positions, columns)) of whole kernel rows."""
     grid, i = row.grid, row.i
     here = grid.span(i)
@@ -63,7 +63,7 @@ def _hits(samples: Samples, *spans: slice) -> bool:
     return any(np.searchsorted(samples, span.start) < np.searchsorted(samples, span.stop) for span in spans)
 
 
-def pick_block_row(row: BlockRow, members: Sequence[Samples]) -> list[tuple[int, slice, slice, Tile]]:
+def pick_block_row(row: BlockRow, members: Sequence[Samples]) -> list[tuple[int, slice, slice, FloatArray]]:
     """Pieces (kernel, positions in its ascending `members`, columns, values) of whole rows `K_a[members[a]]`."""
     pieces = []
     for a, rows, columns, values in pieces_of(row, [a for a, chosen in enumerate(members) if len(chosen)]):

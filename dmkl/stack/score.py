@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dmkl._util.types import Float64, Mask, Samples, Tile
+from dmkl._util.types import Float64, FloatArray, Mask, Samples
 from dmkl.errors import SolverError
 from dmkl.runtime.base import itself
 from dmkl.stack.compiled import TOGETHER, add_four, add_one, multiply_both_ways, rows_of
@@ -99,19 +99,19 @@ class _Work:
         self.scores = np.zeros_like(coefs)
         self._exact: Float64 = np.empty((0, 0))
 
-    def add_tile(self, tile: Tile, at: int, users: Samples, factor: Float64, askers: Samples, a: int) -> None:
+    def add_tile(self, tile: FloatArray, at: int, users: Samples, factor: Float64, askers: Samples, a: int) -> None:
         """What kernel a's tile, whose columns are the samples from `at` on, gives the classes that use it."""
         ways = self._few if len(users) <= FEW else self._many
         found = ways(tile, at, users, factor, askers)
         if self.forms is not None and len(askers):
             self.forms[users[askers], a] += (2.0 if at else 1.0) * found  # off the diagonal it is its mirror too
 
-    def _few(self, tile: Tile, at: int, users: Samples, factor: Float64, askers: Samples) -> Float64:
+    def _few(self, tile: FloatArray, at: int, users: Samples, factor: Float64, askers: Samples) -> Float64:
         """Adds to the users' scores and returns the forms asked for; the tile is read once, as it is."""
         span = at, at + tile.shape[1]
         return multiply_both_ways(rows_of(tile), span, users, factor, self.coefs, self.scores)[askers]
 
-    def _many(self, tile: Tile, at: int, users: Samples, factor: Float64, askers: Samples) -> Float64:
+    def _many(self, tile: FloatArray, at: int, users: Samples, factor: Float64, askers: Samples) -> Float64:
         """The same by two matrix products in float64."""
         exact = self._in_float64(tile)
         height, width = tile.shape
@@ -127,10 +127,10 @@ class _Work:
         self.scores[_all_or(users, len(self.scores)), :height] += products
         return np.asarray(found)
 
-    def _in_float64(self, tile: Tile) -> Float64:
+    def _in_float64(self, tile: FloatArray) -> Float64:
         """The tile as it is, or in memory that is there: 8 MB anew for every tile take as long again."""
         if tile.dtype == np.float64:
-            return tile
+            return np.asarray(tile, dtype=np.float64)  # no copy
         if self._exact.shape != tile.shape:
             self._exact = np.empty(tile.shape)
         np.copyto(self._exact, tile)

@@ -25,7 +25,7 @@ from typing import Protocol
 import numpy as np
 
 from dmkl._util.tiling import Grid, UnevenGrid
-from dmkl._util.types import Samples, Tile, ValueType
+from dmkl._util.types import FloatArray, FloatType, Samples
 from dmkl.errors import DataError
 from dmkl.runtime import Runtime
 from dmkl.stack.compiled import asymmetry, cut, rows_of
@@ -63,7 +63,7 @@ class BlockRow(Protocol):
     @property
     def s(self) -> int: ...
 
-    def tile(self, a: int, j: int) -> Tile:
+    def tile(self, a: int, j: int) -> FloatArray:
         """K_a[block i, block j]."""
         ...
 
@@ -84,7 +84,7 @@ class Source(ABC):
 
     grid: Grid
     s: int
-    dtype: ValueType
+    dtype: FloatType
     backend: str = "memory"
     indefinite: tuple[int, ...] = ()
     unproven: tuple[int, ...] = ()
@@ -94,10 +94,10 @@ class Source(ABC):
     # --- values
 
     @abstractmethod
-    def tile(self, a: int, i: int, j: int) -> Tile:
+    def tile(self, a: int, i: int, j: int) -> FloatArray:
         """K_a[block i, block j], one of the tiles that the grid keeps."""
 
-    def cross(self, rows: Samples, columns: Samples) -> Tile:
+    def cross(self, rows: Samples, columns: Samples) -> FloatArray:
         """K[:, rows, columns], (s, rows, columns), of samples in any order."""
         values = np.empty((self.s, len(rows), len(columns)), self.dtype)
         for i, here, local in _by_block(rows, self.grid):
@@ -108,7 +108,7 @@ class Source(ABC):
                     values[a, here[:, None], there] = tile[local[:, None], other]
         return values
 
-    def diagonal(self, samples: Samples) -> Tile:
+    def diagonal(self, samples: Samples) -> FloatArray:
         """K[:, i, i] for each of the samples, (s, samples)."""
         values = np.empty((self.s, len(samples)), self.dtype)
         for i, here, local in _by_block(samples, self.grid):
@@ -116,7 +116,7 @@ class Source(ABC):
                 values[a, here] = self.tile(a, i, i).diagonal()[local]
         return values
 
-    def as_array(self) -> Tile | None:
+    def as_array(self) -> FloatArray | None:
         """All values (s, n, n), read-only, if they are one array in memory; None if they are not."""
         return None
 
@@ -241,7 +241,7 @@ class SourceRow:
     def s(self) -> int:
         return self.source.s
 
-    def tile(self, a: int, j: int) -> Tile:
+    def tile(self, a: int, j: int) -> FloatArray:
         return self.source.tile(a, self.i, j)
 
 
@@ -253,21 +253,21 @@ class ArraySource(Source):
 
     `symmetric` says that its kernels have been found to be symmetric up to rounding."""
 
-    def __init__(self, array: Tile, grid: Grid, *, symmetric: bool = False) -> None:
+    def __init__(self, array: FloatArray, grid: Grid, *, symmetric: bool = False) -> None:
         self.array, self.grid, self.symmetric = array, grid, symmetric
         self.s, self.dtype = len(array), array.dtype
         self.unproven = tuple(range(len(array)))
 
-    def tile(self, a: int, i: int, j: int) -> Tile:
+    def tile(self, a: int, i: int, j: int) -> FloatArray:
         return self.array[a, self.grid.span(i), self.grid.span(j)]
 
-    def cross(self, rows: Samples, columns: Samples) -> Tile:
+    def cross(self, rows: Samples, columns: Samples) -> FloatArray:
         return self.array[:, rows[:, None], columns]
 
-    def diagonal(self, samples: Samples) -> Tile:
+    def diagonal(self, samples: Samples) -> FloatArray:
         return self.array[:, samples, samples]
 
-    def as_array(self) -> Tile | None:
+    def as_array(self) -> FloatArray | None:
         if not self.array.flags.c_contiguous:
             return None
         view = self.array.view()
@@ -323,7 +323,7 @@ class ChosenRow:
     def s(self) -> int:
         return len(self.kernels)
 
-    def tile(self, a: int, j: int) -> Tile:
+    def tile(self, a: int, j: int) -> FloatArray:
         return self.base.tile(self.kernels[a], j)
 
 
@@ -344,13 +344,13 @@ class KernelChoice(Source):
         self.indefinite = tuple(k for k, a in enumerate(kernels) if a in base.indefinite)
         self.unproven = tuple(k for k, a in enumerate(kernels) if a in base.unproven)
 
-    def tile(self, a: int, i: int, j: int) -> Tile:
+    def tile(self, a: int, i: int, j: int) -> FloatArray:
         return self.base.tile(self.kernels[a], i, j)
 
-    def cross(self, rows: Samples, columns: Samples) -> Tile:
+    def cross(self, rows: Samples, columns: Samples) -> FloatArray:
         return self.base.cross(rows, columns)[list(self.kernels)]
 
-    def diagonal(self, samples: Samples) -> Tile:
+    def diagonal(self, samples: Samples) -> FloatArray:
         return self.base.diagonal(samples)[list(self.kernels)]
 
     @property
@@ -401,7 +401,7 @@ class PartRow:
     def s(self) -> int:
         return self.base.s
 
-    def tile(self, a: int, j: int) -> Tile:
+    def tile(self, a: int, j: int) -> FloatArray:
         return _cut_tile(self.base.tile(a, self.blocks[j]), self.inside[self.i], self.inside[j])
 
 
@@ -429,13 +429,13 @@ class SamplePart(Source):
         edges = (0, *np.cumsum([len(share) for share in self._inside]).tolist())
         self.grid = UnevenGrid(len(samples), max(map(len, self._inside)), base.grid.full, edges)
 
-    def tile(self, a: int, i: int, j: int) -> Tile:
+    def tile(self, a: int, i: int, j: int) -> FloatArray:
         return _cut_tile(self.base.tile(a, self._blocks[i], self._blocks[j]), self._inside[i], self._inside[j])
 
-    def cross(self, rows: Samples, columns: Samples) -> Tile:
+    def cross(self, rows: Samples, columns: Samples) -> FloatArray:
         return self.base.cross(self.samples[rows], self.samples[columns])
 
-    def diagonal(self, samples: Samples) -> Tile:
+    def diagonal(self, samples: Samples) -> FloatArray:
         return self.base.diagonal(self.samples[samples])
 
     @property
@@ -498,8 +498,8 @@ def _made(runtime: Runtime | None, function: Callable[..., BlockRow], *arguments
     return function(*arguments) if runtime is None else runtime.hold(function, *arguments)
 
 
-def _cut_tile(tile: Tile, rows: Samples, columns: Samples) -> Tile:
-    part: Tile = np.empty((len(rows), len(columns)), tile.dtype)
+def _cut_tile(tile: FloatArray, rows: Samples, columns: Samples) -> FloatArray:
+    part: FloatArray = np.empty((len(rows), len(columns)), tile.dtype)
     cut(rows_of(tile), rows, columns, part, 0, 0)
     return part
 

@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, DTypeLike
 
 from dmkl._util.machine import Budget
 from dmkl._util.tiling import Grid
-from dmkl._util.types import Float64, Mask, Samples, Tile
+from dmkl._util.types import Float64, FloatArray, Mask, Samples
 from dmkl.runtime import Local, Runtime
 from dmkl.stack import blocks, per_kernel, rows, score
 from dmkl.stack.checks import (
@@ -262,7 +262,7 @@ class KernelStack(Reader):
         """
         return score.apply(self, coef, weights, forms)
 
-    def rows(self, samples: Samples, *, kernels: Sequence[int] | None = None) -> Tile:
+    def rows(self, samples: Samples, *, kernels: Sequence[int] | None = None) -> FloatArray:
         """Whole kernel rows `K[kernels][:, samples, :]`, (kernels, samples, n); one pass.
 
         Parameters
@@ -284,7 +284,7 @@ class KernelStack(Reader):
         kernels: Sequence[Sequence[int]] | None = None,
         weights: Float64 | None = None,
         dtype: DTypeLike | None = None,
-    ) -> list[Tile]:
+    ) -> list[FloatArray]:
         """For each set W of samples `K[kernels][:, W, W]`, (kernels, W, W), or a weighted sum (W, W); one pass.
 
         A weighted sum of float32 kernels in float32 is rounded once more, which certificates below about 1e-5 notice.
@@ -329,7 +329,7 @@ class KernelStack(Reader):
         request = blocks.BlockRequest.of(self, sets, kernels, weights, dtype)
         return blocks.answers(self, function, questions, request, runtime)
 
-    def combine(self, weights: Float64, *, dtype: DTypeLike | None = None) -> Tile:
+    def combine(self, weights: Float64, *, dtype: DTypeLike | None = None) -> FloatArray:
         """The weighted sum `sum_a weights[a] K_a` (n, n); one pass.
 
         Parameters
@@ -370,7 +370,7 @@ class KernelStack(Reader):
             self._row_norms = per_kernel.row_norms(self)
         return self._row_norms
 
-    def pick(self, members: Mask) -> Tile:
+    def pick(self, members: Mask) -> FloatArray:
         """The rows `K_a[i, :]` for which members[a, i], below each other (p, n), kernel after kernel; one pass.
 
         Parameters
@@ -429,7 +429,7 @@ class KernelStack(Reader):
             require_definite(who, names, self.n, lambda W: self._over(W, numbers))
         self._definite = True
 
-    def _over(self, W: Samples, kernels: list[int]) -> Tile:
+    def _over(self, W: Samples, kernels: list[int]) -> FloatArray:
         """Some kernels over a few samples."""
         whole = self.source.as_array()
         if whole is None:

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from dmkl._util.types import Float64, Samples, Tile
+from dmkl._util.types import Float64, FloatArray, Samples
 from dmkl.errors import SolverError
 from dmkl.kernels import base_tile
-from dmkl.kernels.bases import GIVEN
+from dmkl.kernels.distances import GIVEN
 from dmkl.stack.sources import Source
 from dmkl.store import KernelStore, RepairLog, StoredPair, opened, sound_tile
 
@@ -29,7 +29,7 @@ class StoredSource(Source):
         self.unproven = tuple(a for a, function in enumerate(functions) if function.unproven)
         self.repairs = RepairLog(store.path)
 
-    def tile(self, a: int, i: int, j: int) -> Tile:
+    def tile(self, a: int, i: int, j: int) -> FloatArray:
         return sound_tile(self.store, a, i, j)
 
     @property
@@ -59,13 +59,13 @@ class ComputedSource(StoredSource):
         super().__init__(store)
         self.has_features = all(kernel.function.base != GIVEN for kernel in store.bank.kernels)
 
-    def tile(self, a: int, i: int, j: int) -> Tile:
+    def tile(self, a: int, i: int, j: int) -> FloatArray:
         store = self.store
         bench = _bench(store, i, j)
         means = row_means(self.path, self.store_id)[a]
         return store.bank.tile(a, bench.base(a), bench.pair, self.grid.span(i), self.grid.span(j), means)
 
-    def cross(self, rows: Samples, columns: Samples) -> Tile:
+    def cross(self, rows: Samples, columns: Samples) -> FloatArray:
         if not self.has_features:
             return super().cross(rows, columns)
         values = np.empty((self.s, len(rows), len(columns)), np.float32)

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import dmkl
-from dmkl.solvers.problem import Formulation
+from dmkl.problems import Formulation
 from pipelines.common.drawing import Line
 from pipelines.common.experiment import Row
 

@@ -16,12 +16,11 @@ from numpy.typing import NDArray
 from dmkl._util.jit import jit
 from dmkl._util.types import Float64, Samples
 from dmkl.runtime import Runtime
+from dmkl.solvers.precision import sum_dtype
 from dmkl.stack import KernelStack, Source
 
 ROWS = 256  # of a block in one task
 HELD_SHARE = 0.4  # of the memory left that all kernels of a working set may take
-DOUBLE_UP_TO = 2000  # samples whose weighted sum is kept in float64 whatever the tolerance is
-FLOAT32_TOL = 1e-4  # sums of float32 kernels are float32 down to this
 
 
 class Block(Protocol):
@@ -39,8 +38,7 @@ def open_block(
 ) -> Block:
     """Held if all kernels fit, else asked for. `known` is the block of some of the samples: its values are kept."""
     w = len(samples)
-    exact = w <= DOUBLE_UP_TO or tol < FLOAT32_TOL or stack.dtype == np.float64
-    dtype = np.dtype(np.float64 if exact else np.float32)
+    dtype = sum_dtype(stack.dtype, w, tol)
     stack.memory.require(w * w * dtype.itemsize, f"the weighted kernel of {w} samples")
     whole = w == stack.n and stack.in_one_array
     if whole:

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmkl._util.types import Float64
+from dmkl.solvers.certificate import relative_gap
 from dmkl.solvers.obscure.block import Block
 from dmkl.solvers.obscure.hull import NEGLIGIBLE, Mixture, best_mixture
 from dmkl.solvers.obscure.loss import RowLoss
@@ -97,7 +98,7 @@ def solve_exact(
         mixture, mixed = bundle.mixture(max(min(MIXED * gap, 1e-3), 1e-13))
         if mixture.value > best.dual:
             best = replace(best, dual=mixture.value, proof=mixed)
-        gap = (best.primal - best.dual) / max(abs(best.primal), 1e-300)
+        gap = relative_gap(best.primal, best.dual)
         if gap <= tol:
             break
         B, weights = mixed.copy(), mixture.weights

@@ -6,35 +6,25 @@ with ||w||_{2,p} = (sum_a ||w_a||^p)^(1/p), w_a holding all classes of kernel a.
 
 One problem for all classes. Stage 1 (online) bounds ||w||, stage 2 (stochastic, proximal, projected) learns inside that
 bound, stage 3 (ours) reaches any certified gap on the samples that matter. Kernel values are asked for as rows of
-shuffled samples against those that have coefficients (`stack/rowsource.py`): no n x n matrix is needed.
+shuffled samples against those that have coefficients (`Source.cross`): no n x n matrix is needed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
 
-from dmkl._util.registry import Registry
 from dmkl._util.types import Float64
 from dmkl.data import Labels
 from dmkl.errors import ConfigError
-from dmkl.solvers.obscure.stages import Plan, Stages
-from dmkl.solvers.problem import MINOR, Formulation, Problem, Solver
-from dmkl.solvers.uniform import BoundedByC, UniformMKL, check_C
+from dmkl.problems.base import MINOR, Formulation, require_positive_C
+from dmkl.problems.uniform import BoundedByC, UniformMKL
 
-FOREVER = 10**9
 LOSSES = ("multiclass", "hinge")
 PAPERS_C = 10.0  # of the baseline when only lambda is known
-
-METHODS: Registry[Plan] = Registry("method")
-METHODS.register("obscure", Plan(online=-1, epochs=-1, exact=True))
-METHODS.register("stochastic", Plan(online=-1, epochs=FOREVER))
-METHODS.register("online", Plan(online=FOREVER, epochs=0))
-METHODS.register("pegasos", Plan(online=0, epochs=FOREVER, projected=False))
-METHODS.register("exact", Plan(online=0, epochs=0, exact=True))
 
 
 @dataclass(frozen=True)
@@ -52,7 +42,9 @@ class Obscure(Formulation):
     loss: str = "multiclass"
     online: int = field(default=1, metadata=MINOR)  # epochs of stage 1
     epochs: int = field(default=1, metadata=MINOR)  # and of stage 2, where stage 3 follows
-    eta: float = field(default=0.0, metadata=MINOR)  # the online step; 0 goes by the kernels' diagonals
+    eta: float = field(
+        default=0.0, metadata=MINOR
+    )  # the paper's eta, of stage 1; 0: 16 / L^2 from the kernels' diagonals
     ahead: bool = field(default=False, metadata=MINOR)  # ask for the next batch's rows while learning from this one's
 
     usual: ClassVar[Mapping[str, Sequence[Any]]] = {"p": (1.05, 1.25, 1.5, 2.0), **BoundedByC.usual}
@@ -63,7 +55,7 @@ class Obscure(Formulation):
         if (self.C is None) == (self.lam is None):
             raise ConfigError("Obscure takes either C or lam = 1 / (C n)", "give one of them")
         if self.C is not None:
-            check_C(self.C)
+            require_positive_C(self.C)
         if self.lam is not None and not (self.lam > 0 and np.isfinite(self.lam)):
             raise ConfigError(f"lam should be positive and finite, not {self.lam}")
         if self.loss not in LOSSES:
@@ -82,7 +74,9 @@ class Obscure(Formulation):
         left_out = {"C"} if "lam" in given else set()
         return {name: values for name, values in {**cls.usual, **loss, **given}.items() if name not in left_out}
 
-    def stretch(self, start: Any) -> float:
+    def stretch(self, start: Formulation) -> float:
+        if not isinstance(start, Obscure):
+            return 1.0
         if self.C and start.C:
             return float(self.C / start.C)
         return float(start.lam / self.lam) if self.lam and start.lam else 1.0  # what is too large is cut at the start
@@ -90,20 +84,3 @@ class Obscure(Formulation):
     def baseline(self, weights: Float64) -> UniformMKL:
         """The average kernel weighed as these are in all, which is the same C."""
         return UniformMKL(C=float(self.C * max(weights.sum(), 1e-6)) if self.C else PAPERS_C)
-
-    def solver(self, problem: Problem) -> Solver:
-        problem.stack.require_semidefinite("Obscure")
-        plan = METHODS[problem.method or "exact"]
-        multiclass = self.loss == "multiclass"
-        if multiclass and problem.m > 1 and not ((problem.Y > 0).sum(axis=1) == 1).all():
-            raise ConfigError("the multiclass loss needs one class a sample", 'use loss = "hinge" for several labels')
-        lam = 1.0 / (self.C * problem.n) if self.C is not None else self.lam
-        assert lam is not None  # one of the two is given
-        if multiclass and problem.m == 1:
-            lam = lam / 2  # w_1 = -w_0: ||w||^2 = 1/2 ||w_1 - w_0||^2, and the column of scores is f_1 - f_0
-        plan = replace(
-            plan,
-            online=self.online if plan.online < 0 else plan.online,
-            epochs=self.epochs if plan.epochs < 0 else plan.epochs,
-        )
-        return Stages(problem, plan, self.p, lam, multiclass, self.eta, ahead=self.ahead)

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 
+from dmkl._util.registry import Registry
 from dmkl._util.types import Float64, Mask, Samples
+from dmkl.errors import ConfigError
 from dmkl.events import Note
 from dmkl.runtime.base import one_blas_thread
 from dmkl.solvers.columns import no_columns, with_columns
 from dmkl.solvers.obscure.block import Block, open_block
 from dmkl.solvers.obscure.exact import solve_exact
+from dmkl.solvers.obscure.formulation import Obscure
 from dmkl.solvers.obscure.judge import Judged, judge, scaled, scores_of
 from dmkl.solvers.obscure.learn import (
     EXACT,
@@ -29,12 +33,13 @@ from dmkl.solvers.obscure.loss import RowLoss
 from dmkl.solvers.obscure.norm import PNorm
 from dmkl.solvers.obscure.walk import COUNT
 from dmkl.solvers.problem import Problem
-from dmkl.solvers.state import State
+from dmkl.solvers.state import ArraysState, MethodState, State, kept
 from dmkl.solvers.working_sets import whole
 
 ONLINE_STEP = 16.0  # of stage 1, in units of 1 / L^2
 DIAGONALS = 256  # samples that the online step is chosen by
 FEWEST = 1000  # samples of the first working set, if so many matter, when nothing is known of them
+FOREVER = 10**9
 LARGEST_SHARE = 0.5  # of all samples, when stages 1 and 2 know something
 NEAR = 1.1  # margins below this are taken along with those below 1
 HALF, EARLY = 0.5, 0.1  # shares of the tolerance, and of the gap so far, that a working set is solved to
@@ -51,8 +56,37 @@ class Plan:
     exact: bool = False
 
 
+METHODS: Registry[Plan] = Registry("method")
+METHODS.register("obscure", Plan(online=-1, epochs=-1, exact=True))
+METHODS.register("stochastic", Plan(online=-1, epochs=FOREVER))
+METHODS.register("online", Plan(online=FOREVER, epochs=0))
+METHODS.register("pegasos", Plan(online=0, epochs=FOREVER, projected=False))
+METHODS.register("exact", Plan(online=0, epochs=0, exact=True))
+
+
+def build(formulation: Obscure, problem: Problem) -> Stages:
+    """The stages of the problem's method."""
+    problem.stack.require_semidefinite("Obscure")
+    plan = METHODS[problem.method]
+    multiclass = formulation.loss == "multiclass"
+    if multiclass and problem.m > 1 and not ((problem.Y > 0).sum(axis=1) == 1).all():
+        raise ConfigError("the multiclass loss needs one class a sample", 'use loss = "hinge" for several labels')
+    lam = 1.0 / (formulation.C * problem.n) if formulation.C is not None else formulation.lam
+    assert lam is not None  # one of the two is given
+    if multiclass and problem.m == 1:
+        lam = lam / 2  # w_1 = -w_0: ||w||^2 = 1/2 ||w_1 - w_0||^2, and the column of scores is f_1 - f_0
+    plan = replace(
+        plan,
+        online=formulation.online if plan.online < 0 else plan.online,
+        epochs=formulation.epochs if plan.epochs < 0 else plan.epochs,
+    )
+    return Stages(problem, plan, formulation.p, lam, multiclass, formulation.eta, ahead=formulation.ahead)
+
+
 class Stages:
     """One step is a part of an epoch, or one working set solved and certified."""
+
+    own_type: ClassVar[type[MethodState]] = ArraysState
 
     def __init__(
         self, problem: Problem, plan: Plan, p: float, lam: float, multiclass: bool, eta: float, *, ahead: bool
@@ -70,12 +104,15 @@ class Stages:
         first = ONLINE if self._plan.online else PROXIMAL if self._plan.epochs else EXACT
         if first == EXACT:
             return self._into_exact(problem, state, np.zeros((n, m)), no_samples())
-        learner = Learner.start(n, m, s, stage=first, eta=self._eta or self._online_step(problem))
-        return replace(state, own=learner.arrays())
+        learner = Learner.start(n, m, s, stage=first, step=self._online_step(problem))
+        return replace(state, own=ArraysState(learner.arrays()))
 
     def _online_step(self, problem: Problem) -> float:
-        """eta / q with eta = 16 / L^2, L the norm of a typical z. Theorem 4's bound is q (2 / eta + L^2) ||v||^2:
-        smaller steps spend epochs on growing ||w||, larger ones end no sooner."""
+        """eta / q: coefficients are theta / q. The default is eta = 16 / L^2, L the norm of a typical z: by Theorem 4
+        there are at most q (2 / eta + L^2) ||v||^2 updates, so smaller steps spend epochs on growing ||w||, and larger
+        ones end no sooner."""
+        if self._eta:
+            return self._eta / self._norm.q
         some = np.linspace(0, problem.n - 1, min(DIAGONALS, problem.n)).astype(np.int64)
         own = self._source.cross(some, some).diagonal(axis1=1, axis2=2).mean(axis=1, dtype=np.float64)
         largest = (2.0 if self._loss.multiclass else 1.0) * self._norm.dual(own) ** 2
@@ -83,20 +120,20 @@ class Stages:
 
     def step(self, problem: Problem, state: State) -> State:
         with one_blas_thread():  # once for all the small questions of a step
-            return self._exact(problem, state) if "place" not in state.own else self._learn(problem, state)
+            return self._exact(problem, state) if "place" not in kept(state) else self._learn(problem, state)
 
     def _learn(self, problem: Problem, state: State) -> State:
-        learner = Learner.of(state.own, state.working.shape)
+        learner = Learner.of(kept(state), state.working.shape)
         learn(problem, self._source, self._loss, self._norm, self._lam, learner, ahead=self._ahead)
         if learner.batch == 0:
             return self._after_epoch(problem, state, learner)
-        return replace(state, own=learner.arrays())
+        return replace(state, own=ArraysState(learner.arrays()))
 
     def leave(self, problem: Problem, state: State) -> State:
         """A run that ends before its first certificate gets one."""
-        if np.isfinite(state.primal[0]) or "place" not in state.own:
+        if np.isfinite(state.primal[0]) or "place" not in kept(state):
             return state
-        return self._certified(problem, state, Learner.of(state.own, state.working.shape))[0]
+        return self._certified(problem, state, Learner.of(kept(state), state.working.shape))[0]
 
     # stages 1 and 2
 
@@ -106,17 +143,17 @@ class Stages:
         ended = learner.epoch >= length
         if not ended and learner.epoch & (learner.epoch - 1):  # certificates after epochs 1, 2, 4, 8 ...
             learner.fold()
-            return replace(state, own=learner.arrays())
+            return replace(state, own=ArraysState(learner.arrays()))
         state, point = self._certified(problem, state, learner)
         learner.fold()
         # lambda/2 ||w*||^2 is below the objective of any w, so every certificate may tighten the radius
         radius = float(np.sqrt(2 * state.primal[0] / self._lam)) if self._plan.projected else np.inf
         if not ended:
             learner.radius = radius if learner.stage == PROXIMAL else learner.radius
-            return replace(state, own=learner.arrays())
+            return replace(state, own=ArraysState(learner.arrays()))
         if learner.stage == ONLINE and self._plan.epochs:
             learner.enter(PROXIMAL, radius)
-            return replace(state, own=learner.arrays())
+            return replace(state, own=ArraysState(learner.arrays()))
         return self._into_exact(problem, state, point, learner.seen)
 
     def _certified(self, problem: Problem, state: State, learner: Learner) -> tuple[State, Float64]:
@@ -165,7 +202,7 @@ class Stages:
             chosen[first] = True
             working = np.repeat(chosen[:, None], state.working.shape[1], axis=1)
             point = point * chosen[:, None]
-        return replace(state, working=working, own={**point_arrays(point), "seen": seen})
+        return replace(state, working=working, own=ArraysState({**point_arrays(point), "seen": seen}))
 
     def _missed(self, margins: Float64, chosen: Mask, most: int, seed: int) -> Samples:
         """Samples outside a set that have a loss, and those near to it; the worst first, equal ones by lot."""
@@ -179,7 +216,7 @@ class Stages:
     def _exact(self, problem: Problem, state: State) -> State:
         started, chosen = time.perf_counter(), state.working[:, 0]
         W = np.flatnonzero(chosen)
-        point = point_of(state.own, state.working.shape)
+        point = point_of(kept(state), state.working.shape)
         tol = HALF * problem.tol if len(W) == problem.n else max(HALF * problem.tol, EARLY * float(state.gap[0]))
         if self._block is None or not np.array_equal(self._block[0], W):
             self._block = W, open_block(problem.stack, self._source, W, problem.tol, self._block)
@@ -196,13 +233,13 @@ class Stages:
         missed = self._missed(judged.margins, chosen, max(len(W), FEWEST), problem.seed)
         working = state.working.copy()
         working[missed] = True
-        seen = state.own["seen"].copy()
+        seen = kept(state)["seen"].copy()
         seen[EXACT] += found.sweeps * len(W), time.perf_counter() - started
         words = (
             f"exact: {rate(seen[EXACT])}, {len(W)} in {found.svms} SVMs and {found.sweeps} sweeps, gap {before:.1e} to"
         )
         problem.observer(Note(f"{words} {float(state.gap[0]):.1e}, {len(missed)} samples missed"))
-        state = replace(state, working=working, own={**point_arrays(point), "seen": seen})
+        state = replace(state, working=working, own=ArraysState({**point_arrays(point), "seen": seen}))
         svms = found.svms
         return replace(state, svm_calls=state.svm_calls + svms, oracle_calls=state.oracle_calls + svms)
 

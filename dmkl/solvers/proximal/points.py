@@ -8,6 +8,7 @@ import numpy as np
 
 from dmkl._util.types import Float64
 from dmkl.problems.losses import Loss
+from dmkl.solvers.certificate import relative_gap
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,7 @@ class Found:
 
     @property
     def gap(self) -> float:
-        return (self.primal - self.dual) / max(abs(self.primal), 1e-12)
+        return relative_gap(self.primal, self.dual)
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import dmkl
-from dmkl.solvers.problem import Formulation
+from dmkl.problems import Formulation
 from pipelines.common.banks import scores_of
 
 VSKLS = {f"VSKL q={q:g}": partial(dmkl.VSKL, q) for q in (1.0, 2.0, 3.0, np.inf)}

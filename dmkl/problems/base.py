@@ -1,0 +1,143 @@
+"""What every formulation knows: its constants, the targets it fits, the values of its constants worth trying.
+
+A formulation is a frozen dataclass whose docstring opens with its objective. How it is solved is not its business:
+`dmkl.solvers.methods` is the table from a formulation to its methods.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final, TypeAlias
+
+import numpy as np
+
+from dmkl._util.types import Float64, Table
+from dmkl.data import Labels
+from dmkl.errors import ConfigError
+from dmkl.problems.losses import Loss, LossLike, loss_constant, loss_of, loss_value
+from dmkl.stack import KernelStack
+
+Values: TypeAlias = dict[str, Sequence[Any]]  # constants by name, each with the values to try
+
+MINOR: Final = {"minor": True}  # metadata of a field that `describe` mentions only when it differs from its default
+
+
+def describe(formulation: Formulation, *, without: str = "") -> str:
+    """A short name with the constants, such as 'VSKL q=2 C=10'; the constant `without` is left out."""
+    words = [type(formulation).__name__]
+    for field in dataclasses.fields(formulation):
+        value = getattr(formulation, field.name)
+        if field.name != without and (not field.metadata.get("minor") or value != field.default):
+            words.append(f"{field.name}={value:g}" if isinstance(value, float) else f"{field.name}={value}")
+    return " ".join(words)
+
+
+def require_positive_C(C: float) -> None:
+    """Refuse a C that is not positive and finite (ConfigError)."""
+    if not (C > 0 and np.isfinite(C)):
+        raise ConfigError(f"C should be positive and finite, not {C}")
+
+
+@dataclass(frozen=True)
+class Formulation(ABC):
+    """An optimisation problem with its constants."""
+
+    weighted: ClassVar[bool] = False  # whether sample weights are supported
+    per_kernel: ClassVar[bool] = False  # whether every sample has a coefficient for every kernel, not one in all
+    usual: ClassVar[Mapping[str, Sequence[Any]]]  # values worth trying, in the order of a path
+
+    def constants(self) -> Table:
+        """The constants by name, in the plain values of a configuration file."""
+        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+
+    def task_of(self, y: Any) -> str:
+        """The task that labels of unknown task stand for; 'auto' finds it out from their values."""
+        return "auto"
+
+    def targets(self, labels: Labels) -> Float64:
+        """(n, m): what the scores of every sample are fitted to; -1/+1 for each class against the rest."""
+        return labels.signs()
+
+    @abstractmethod
+    def stretch(self, start: Formulation) -> float:
+        """The factor that makes coefficients fitted with the constants of `start` feasible for these constants."""
+
+    @property
+    @abstractmethod
+    def strength(self) -> float:
+        """How strongly the formulation regularises; comparable between formulations of the same class."""
+
+    @classmethod
+    def usual_values(cls, labels: Labels, given: Mapping[str, Sequence[Any]]) -> Values:
+        """The values to try of all constants that do not depend on the kernels; `given` ones are kept."""
+        return {**cls.usual, **given}
+
+    @classmethod
+    def usual_grids(cls, stack: KernelStack, labels: Labels, given: Mapping[str, Sequence[Any]]) -> list[Values]:
+        """Tables of values to try, every table a grid of its own.
+
+        There are several tables where the values of one constant depend on another constant. Where they depend on the
+        kernels this takes one pass over them.
+        """
+        return [cls.usual_values(labels, given)]
+
+    @abstractmethod
+    def baseline(self, weights: Float64) -> Formulation:
+        """The comparable formulation without learnt weights; `weights` (s,) or (m, s) are those that were learnt."""
+
+
+class WithLoss(Formulation):
+    """A formulation with a choice of loss: a registered name, a table with parameters, or a `Loss`."""
+
+    weighted: ClassVar[bool] = True
+
+    loss: LossLike
+    epsilon: float
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "loss", loss_constant(self.loss))  # a table cannot be hashed
+        self.own_loss()
+
+    def own_loss(self) -> Loss:
+        """The loss with its parameters."""
+        return loss_of(self.loss, self.epsilon)
+
+    def constants(self) -> Table:
+        return {**super().constants(), "loss": loss_value(self.loss)}
+
+    def task_of(self, y: Any) -> str:
+        """Numbers with more than two values are regression targets if the loss takes them, also whole numbers."""
+        values = np.asarray(y)
+        numbers = values.ndim == 1 and values.dtype.kind in "iuf" and len(np.unique(values)) > 2
+        return "regression" if self.own_loss().regression and numbers else "auto"
+
+    @classmethod
+    def usual_values(cls, labels: Labels, given: Mapping[str, Sequence[Any]]) -> Values:
+        """For a regression the squared loss: the hinge has no real targets."""
+        loss = {"loss": ("squared",)} if labels.task == "regression" else {}
+        return {**cls.usual, **loss, **given}
+
+    def targets(self, labels: Labels) -> Float64:
+        """(n, m): the targets of a regression, or -1/+1 for each class against the rest."""
+        if labels.task != "regression" or not self.own_loss().regression:
+            return labels.signs()
+        return np.asarray(labels.values[:, None], dtype=np.float64)
+
+
+def grids_below_largest(
+    values: Values, constant: str, choice: str, largest: Callable[[Any], float], shares: Sequence[float]
+) -> list[Values]:
+    """Tables for `usual_grids`: one for each value of `choice`, with `shares` of that value's largest useful constant.
+
+    Values of the constant that were given stay as they are. The others have two digits, because people read them.
+    """
+    if constant in values:
+        return [values]
+    tables = []
+    for one in values[choice]:
+        most = largest(one)
+        tables.append({**values, choice: (one,), constant: tuple(float(f"{share * most:.1e}") for share in shares)})
+    return tables

@@ -1,0 +1,75 @@
+"""UniformMKL: one loss on the average kernel, one class against the rest or regression.
+
+    min  1/2 ||w||^2 + C sum_i l(y_i, <w, phi(x_i)> + b)      with the kernel  1/s sum_a K_a
+
+It is the baseline that every learnt combination has to beat, so the formulations whose C means the same stand on
+`BoundedByC` in this module.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from dmkl._util.types import Float64
+from dmkl.errors import ConfigError
+from dmkl.problems.base import MINOR, Formulation, WithLoss, require_positive_C
+from dmkl.problems.losses import LossLike
+
+
+class BoundedByC(Formulation):
+    """Formulations with 0 <= alpha <= C."""
+
+    C: float
+
+    usual: ClassVar[Mapping[str, Sequence[Any]]] = {"C": (0.1, 1.0, 10.0, 100.0)}
+
+    @property
+    def strength(self) -> float:
+        return 1.0 / self.C
+
+    def stretch(self, start: Formulation) -> float:
+        return self.C / start.C if isinstance(start, BoundedByC) else 1.0
+
+    def baseline(self, weights: Float64) -> Formulation:
+        return UniformMKL(C=self.C)
+
+
+@dataclass(frozen=True)
+class UniformMKL(WithLoss, BoundedByC):
+    """The average kernel with a fixed loss:
+
+        min  1/2 ||w||^2 + C sum_i l(y_i, <w, phi(x_i)> + b)      with the kernel  1/s sum_a K_a
+
+    Parameters
+    ----------
+    C : float
+        How much the loss counts against the regulariser, positive.
+    intercept : bool
+        Whether there is a free intercept b; the hinge loss alone can do without.
+    loss : str, dict or Loss
+        "hinge", "logistic", "squared" or "epsilon"; the last two also fit real targets.
+        A dict states parameters: {"name": "epsilon", "epsilon": 0.2}.
+    epsilon : float
+        Half the width of the tube of the loss "epsilon".
+
+    Raises
+    ------
+    ConfigError
+        If a constant is out of its range.
+    """
+
+    C: float = 1.0
+    intercept: bool = field(default=True, metadata=MINOR)
+    loss: LossLike = field(default="hinge", metadata=MINOR)
+    epsilon: float = field(default=0.1, metadata=MINOR)
+
+    def __post_init__(self) -> None:
+        require_positive_C(self.C)
+        super().__post_init__()
+        if not (self.intercept or self.loss == "hinge"):
+            raise ConfigError("only the hinge loss can do without an intercept")
+
+    def baseline(self, weights: Float64) -> UniformMKL:
+        return self

@@ -1,0 +1,128 @@
+"""VSKL, L1MKL and LpMKL: weights learnt for each class under a mixed norm (FORMULATIONS section 1; Aflalo et al. 2011).
+
+    min  1/2 [ sum_j ( sum_{a in j} ||w_a|| )^(2q) ]^(1/q) + C sum_i [1 - y_i (sum_a <w_a, phi_a(x_i)> + b)]+     VSKL
+    min  1/2 ( sum_a ||w_a|| )^2 + C sum_i [...]+                                                                L1MKL
+    min  1/2 ( sum_a ||w_a||^r )^(2/r) + C sum_i [...]+,   r = 2p / (p + 1)                                      LpMKL
+
+All three are one family (`dmkl.problems.norms`), and each class is a problem of its own, one against the rest.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from dmkl._util.types import Samples
+from dmkl.errors import ConfigError
+from dmkl.problems.base import require_positive_C
+from dmkl.problems.norms import MixedNorm
+from dmkl.problems.uniform import BoundedByC
+
+
+class MixedNormMKL(BoundedByC):
+    """The hinge loss with a mixed norm over the kernels as regulariser."""
+
+    weighted: ClassVar[bool] = True
+
+    @abstractmethod
+    def norm(self, groups: Samples) -> MixedNorm:
+        """The regulariser of kernels in these groups (s,)."""
+
+
+@dataclass(frozen=True)
+class VSKL(MixedNormMKL):
+    """Groups of kernels: sparse inside a group, q across groups:
+
+        min  1/2 [ sum_j ( sum_{a in j} ||w_a|| )^(2q) ]^(1/q) + C sum_i [1 - y_i (sum_a <w_a, phi_a(x_i)> + b)]+
+
+    Parameters
+    ----------
+    q : float
+        In [1, inf]; with q = inf every group is used equally, smaller values prefer the better groups.
+    C : float
+        How much the loss counts against the regulariser, positive.
+
+    Raises
+    ------
+    ConfigError
+        If a constant is out of its range.
+    """
+
+    q: float = 2.0
+    C: float = 1.0
+
+    usual: ClassVar[Mapping[str, Sequence[Any]]] = {"q": (1.0, 1.5, 2.0, 3.0, 8.0, np.inf), **BoundedByC.usual}
+
+    def __post_init__(self) -> None:
+        require_positive_C(self.C)
+        if not self.q >= 1:
+            raise ConfigError(f"q should be in [1, inf], not {self.q}")
+
+    def norm(self, groups: Samples) -> MixedNorm:
+        return MixedNorm(groups, 1.0 if np.isinf(self.q) else 2 * self.q / (2 * self.q - 1))
+
+
+@dataclass(frozen=True)
+class L1MKL(MixedNormMKL):
+    """Sparse over all kernels, which is VSKL with a single group:
+
+        min  1/2 ( sum_a ||w_a|| )^2 + C sum_i [1 - y_i (sum_a <w_a, phi_a(x_i)> + b)]+
+
+    Parameters
+    ----------
+    C : float
+        How much the loss counts against the regulariser, positive.
+
+    Raises
+    ------
+    ConfigError
+        If C is not positive and finite.
+    """
+
+    C: float = 1.0
+
+    def __post_init__(self) -> None:
+        require_positive_C(self.C)
+
+    def norm(self, groups: Samples) -> MixedNorm:
+        return MixedNorm(np.zeros_like(groups), 2.0)
+
+
+@dataclass(frozen=True)
+class LpMKL(MixedNormMKL):
+    """Weights d >= 0 with ||d||_p <= 1:
+
+        min  1/2 ( sum_a ||w_a||^r )^(2/r) + C sum_i [1 - y_i (sum_a <w_a, phi_a(x_i)> + b)]+,   r = 2p / (p + 1)
+
+    Parameters
+    ----------
+    p : float
+        In [1, inf]; p = 1 is L1MKL, p = inf the SVM on the sum of the kernels.
+    C : float
+        How much the loss counts against the regulariser, positive.
+
+    Raises
+    ------
+    ConfigError
+        If a constant is out of its range.
+    """
+
+    p: float = 2.0
+    C: float = 1.0
+
+    usual: ClassVar[Mapping[str, Sequence[Any]]] = {"p": (1.0, 1.25, 2.0, 4.0, np.inf), **BoundedByC.usual}
+
+    def __post_init__(self) -> None:
+        require_positive_C(self.C)
+        if not self.p >= 1:
+            raise ConfigError(f"p should be in [1, inf], not {self.p}")
+
+    def norm(self, groups: Samples) -> MixedNorm:
+        if self.p == 1:
+            return MixedNorm(np.zeros_like(groups), 2.0)
+        rho = 2.0 if np.isinf(self.p) else 2 * self.p / (self.p - 1)
+        return MixedNorm(np.arange(len(groups)), rho)

@@ -1,0 +1,152 @@
+"""The table of methods: which algorithms solve which formulation, one line a method.
+
+A method is registered with the place of a function `build(formulation, problem) -> Solver`, which is imported when the
+method is used. The first method that is registered for a formulation is its default. A formulation without lines of its
+own has those of the class it derives from.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+from dmkl.errors import ConfigError, did_you_mean
+from dmkl.oracles import ORACLES
+from dmkl.problems.base import Formulation
+from dmkl.problems.mikl import MIKL
+from dmkl.problems.shared import SharedMKL
+from dmkl.problems.spicy import SpicyMKL
+from dmkl.problems.uniform import UniformMKL
+from dmkl.problems.vskl import L1MKL, VSKL, LpMKL
+from dmkl.solvers.obscure.formulation import Obscure
+from dmkl.solvers.problem import Problem, Solver
+
+DEFAULT_ORACLE: Final = "smo"
+
+Builder: TypeAlias = Callable[[Any, Problem], Solver]
+
+
+@dataclass(frozen=True)
+class Method:
+    """One way to solve a formulation."""
+
+    name: str
+    build: Builder | str  # the function, or its place "package.module:name"
+    oracles: bool = False  # whether it solves SVMs, by an oracle that can be chosen
+    when: Callable[[Any], bool] | None = None  # which constants of the formulation it is for; None for all
+
+    def solver(self, formulation: Formulation, problem: Problem) -> Solver:
+        """The solver of this problem; refuses, before any work, what it cannot solve."""
+        build = self.build
+        if isinstance(build, str):
+            module, _, name = build.partition(":")
+            build = getattr(importlib.import_module(module), name)
+        return build(formulation, problem)
+
+
+METHODS: dict[type[Formulation], list[Method]] = {}
+
+
+def register(
+    formulation: type[Formulation],
+    name: str,
+    build: Builder | str,
+    *,
+    oracles: bool = False,
+    when: Callable[[Any], bool] | None = None,
+) -> None:
+    """Add a method of a formulation.
+
+    Parameters
+    ----------
+    formulation : type
+        The class of the formulation.
+    name : str
+        What `solve(method=)` calls it.
+    build : callable or str
+        `build(formulation, problem) -> Solver`, or its place "package.module:name".
+    oracles : bool
+        Whether it solves SVMs by the oracle that `solve(oracle=)` names.
+    when : callable, optional
+        Whether it is for a formulation with these constants; for all of them if left out.
+
+    Raises
+    ------
+    ValueError
+        If the formulation has a method of that name for the same constants.
+    """
+    methods = METHODS.setdefault(formulation, [])
+    if any(method.name == name and method.when is when for method in methods):
+        raise ValueError(f"method '{name}' of {formulation.__name__} is registered twice")
+    methods.append(Method(name, build, oracles, when))
+
+
+def methods_of(formulation: Formulation) -> list[Method]:
+    """The methods for this formulation with these constants, the default first."""
+    for kind in type(formulation).__mro__:
+        if found := METHODS.get(kind):
+            return [method for method in found if method.when is None or method.when(formulation)]
+    raise ConfigError(f"no method solves {type(formulation).__name__}", "register one in dmkl/solvers/methods.py")
+
+
+def find(formulation: Formulation, method: str | None = None, oracle: str | None = None) -> Method:
+    """The method of this name, or the default; ConfigError for a method or an oracle that would not be used.
+
+    The default oracle is accepted for every formulation, because configuration files name it by default.
+    """
+    ORACLES[oracle or DEFAULT_ORACLE]
+    name, methods = type(formulation).__name__, methods_of(formulation)
+    known = [one.name for one in methods]
+    chosen = next((one for one in methods if not method or one.name == method), None)
+    if chosen is None:
+        raise ConfigError(f"unknown method '{method}' of {name}", did_you_mean(str(method), known))
+    if not chosen.oracles and (oracle or DEFAULT_ORACLE) != DEFAULT_ORACLE:
+        raise ConfigError(
+            f"{name} solves no SVMs with method '{chosen.name}': oracle '{oracle}' would not be used",
+            "leave the oracle out",
+        )
+    return chosen
+
+
+def build(formulation: Formulation, problem: Problem) -> Solver:
+    """The solver of this problem by the method and the oracle that it names."""
+    return find(formulation, problem.method, problem.oracle).solver(formulation, problem)
+
+
+def _hinge(formulation: UniformMKL) -> bool:
+    return formulation.loss == "hinge"
+
+
+def _other_loss(formulation: UniformMKL) -> bool:
+    return formulation.loss != "hinge"
+
+
+def _sum(formulation: SharedMKL) -> bool:
+    return formulation.mode == "sum"
+
+
+def _max(formulation: SharedMKL) -> bool:
+    return formulation.mode == "max"
+
+
+register(UniformMKL, "svm", "dmkl.solvers.fixed_weights:build", oracles=True, when=_hinge)
+register(UniformMKL, "proximal", "dmkl.solvers.fixed_loss:build", when=_other_loss)
+for mixed_norm in (VSKL, L1MKL, LpMKL):
+    register(mixed_norm, "interior", "dmkl.solvers.mkl:build", oracles=True)
+    register(mixed_norm, "mirror", "dmkl.solvers.mkl:build", oracles=True)
+    register(mixed_norm, "mirror-paper", "dmkl.solvers.mkl:build", oracles=True)
+register(SpicyMKL, "proximal", "dmkl.solvers.spicy:build")
+register(SharedMKL, "bundle", "dmkl.solvers.bundle.sum_of_classes:build", oracles=True, when=_sum)
+register(SharedMKL, "mirror", "dmkl.solvers.bundle.sum_of_classes:build", oracles=True, when=_sum)
+register(SharedMKL, "sa", "dmkl.solvers.bundle.worst_class:build", oracles=True, when=_max)
+register(SharedMKL, "sa-paper", "dmkl.solvers.bundle.worst_class:build", oracles=True, when=_max)
+register(Obscure, "exact", "dmkl.solvers.obscure.stages:build")
+register(Obscure, "obscure", "dmkl.solvers.obscure.stages:build")
+register(Obscure, "stochastic", "dmkl.solvers.obscure.stages:build")
+register(Obscure, "online", "dmkl.solvers.obscure.stages:build")
+register(Obscure, "pegasos", "dmkl.solvers.obscure.stages:build")
+register(MIKL, "newton", "dmkl.solvers.per_kernel.coefficient_sets:build")
+register(MIKL, "fista", "dmkl.solvers.per_kernel.coefficient_sets:build")
+register(MIKL, "plain", "dmkl.solvers.per_kernel.coefficient_sets:build")
