@@ -17,7 +17,7 @@ from zarr.codecs import BytesCodec, Crc32cCodec, Endian, ShardingCodec
 from zarr.storage import LocalStore, ZipStore
 
 from dmkl.errors import StoreError, one_line
-from dmkl.store.arrays import CHECKSUM, read_checked
+from dmkl.store.format import CHECKSUM, read_checked
 
 PLAIN = (BytesCodec, Crc32cCodec)
 

@@ -22,6 +22,7 @@ from dmkl.kernels import plan_bank
 from dmkl.run import RunContext, RunDirectory, train_run
 from dmkl.runtime import Local
 from dmkl.stack import open_stack
+from dmkl.stack.held import MemoryShares
 from dmkl.store import KernelStore, build_store
 
 DAMAGES: dict[str, Callable[[Path], None]] = {
@@ -43,7 +44,7 @@ def runtime(place: str, request: pytest.FixtureRequest) -> Any:
 
 @DAMAGED
 @PLACES
-def test_a_pass_mends_what_it_meets(
+def test_a_pass_repairs_what_it_meets(
     store: KernelStore, tmp_path: Path, request: pytest.FixtureRequest, place: str, damage: Callable[[Path], None]
 ) -> None:
     mine = copied(store, tmp_path)
@@ -60,7 +61,7 @@ def test_a_pass_mends_what_it_meets(
 
 
 @PLACES
-def test_tiles_that_are_held_are_mended_as_they_are_loaded(
+def test_tiles_that_are_held_are_repaired_as_they_are_loaded(
     store: KernelStore, tmp_path: Path, request: pytest.FixtureRequest, place: str
 ) -> None:
     mine = copied(store, tmp_path)
@@ -119,13 +120,13 @@ def test_damage_between_rounds_changes_nothing(
 
 
 @pytest.mark.usefixtures("small_sets")
-def test_a_run_writes_down_what_was_mended(store: KernelStore, tmp_path: Path) -> None:
+def test_a_run_writes_down_what_was_repaired(store: KernelStore, tmp_path: Path) -> None:
     mine = copied(store, tmp_path)
     table = {"data": {"path": "gone.npz"}, "kernels": [{"kernel": "linear"}], "formulation": {"name": "vskl", "C": 10}}
     config = parse_config({**table, "solve": {"tol": 1e-6}})
     for out, observer in (("calm", lambda event: None), ("run", Saboteur(mine, DAMAGES["flipped"]))):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("dmkl.stack.backends.HOLD_SHARE", 0.0)
+            patch.setattr("dmkl.stack.held.SHARES", MemoryShares(here=0.0))
             train_run(
                 RunContext(config, RunDirectory(tmp_path / out), Local(1), Budget.default(), mine, observer=observer)
             )
@@ -163,7 +164,9 @@ def test_a_tile_whose_source_is_lost_too_is_named(tmp_path: Path, damage: Callab
     flip_a_bit(mine.tile_path(0, 1), 50)
     damage(mine.path / "views/0/values/c/0/1")
     damaged = mine.tile_path(0, 1).read_bytes()
-    with pytest.raises(StoreError, match=rf"{mine.tile_path(0, 1)}; what it was computed from is lost too") as refusal:
+    with pytest.raises(
+        StoreError, match=rf"{mine.tile_path(0, 1)}; the samples that it was computed from are lost too"
+    ) as refusal:
         open_stack(mine.path, backend="disk").combine(np.ones(2))
     assert "remove the store and build it again with: dmkl kernels" in refusal.value.hint
     assert mine.tile_path(0, 1).read_bytes() == damaged
