@@ -234,7 +234,9 @@ def test_unknown_constants_are_refused() -> None:
         dmkl.MIKL(norm="21")
     with pytest.raises(ConfigError, match="lam should be positive"):
         dmkl.MIKL(lam=0.0)
-    with pytest.raises(ConfigError, match="MIKL has no method .pegasos."):
+    with pytest.raises(ConfigError, match="unknown method 'newto' of MIKL"):
+        gold(CASES[0], 1e-3, method="newto")
+    with pytest.raises(ConfigError, match="unknown method 'pegasos' of MIKL; known: fista, newton, plain"):
         gold(CASES[0], 1e-3, method="pegasos")
 
 

@@ -76,7 +76,7 @@ def test_the_adaptive_rule_beats_the_papers_and_the_oracle_takes_few_steps() -> 
 
 def test_an_unknown_method_is_refused() -> None:
     K, _, y = binary()
-    with pytest.raises(ConfigError, match="unknown method 'miror'; did you mean 'mirror'"):
+    with pytest.raises(ConfigError, match="unknown method 'miror' of L1MKL; did you mean 'mirror'"):
         dmkl.solve(KernelStack.from_array(K), y, dmkl.L1MKL(), method="miror")
 
 

@@ -1,6 +1,6 @@
 """Formulations and the algorithms that solve them: one file an algorithm, one line here."""
 
-from dmkl.problems import FORMULATIONS, describe
+from dmkl.problems import FORMULATIONS, Formulation, describe
 from dmkl.problems.mikl import MIKL
 from dmkl.problems.obscure import Obscure
 from dmkl.problems.shared import SharedMKL
@@ -16,6 +16,7 @@ __all__ = [
     "MIKL",
     "VSKL",
     "Fit",
+    "Formulation",
     "LpMKL",
     "Obscure",
     "SharedMKL",

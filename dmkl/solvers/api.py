@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dmkl._util.types import StrPath
 from dmkl.data import Labels, make_labels
 from dmkl.errors import ConfigError, DataError
 from dmkl.events import Observer, ignore
@@ -94,7 +94,7 @@ def solve(
     max_rounds: int = 100,
     max_seconds: float = np.inf,
     start: Fit | None = None,
-    checkpoint: str | os.PathLike[str] | None = None,
+    checkpoint: StrPath | None = None,
     observer: Observer = ignore,
 ) -> Fit:
     """Solve to a certified relative gap of `tol` for every class.
@@ -182,6 +182,7 @@ def _warm(start: Fit, formulation: Any, shape: tuple[int, int, int]) -> State:
 def identify(problem: Problem, formulation: Any) -> str:
     """What a checkpoint must agree on to be gone on with; the tolerance may change."""
     digest = hashlib.blake2b(problem.Y.tobytes(), digest_size=16)
+    digest.update(problem.stack.groups.tobytes())
     if problem.sample_weight is not None:
         digest.update(problem.sample_weight.tobytes())
     default = problem.method == methods.find(formulation).name

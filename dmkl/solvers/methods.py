@@ -101,8 +101,7 @@ def find(formulation: Formulation, method: str | None = None, oracle: str | None
     known = [one.name for one in methods]
     chosen = next((one for one in methods if not method or one.name == method), None)
     if chosen is None:
-        hint = did_you_mean(str(method), known) if len(known) > 1 else f"it has only '{known[0]}'"
-        raise ConfigError(f"{name} has no method '{method}'", hint)
+        raise ConfigError(f"unknown method '{method}' of {name}", did_you_mean(str(method), known))
     if not chosen.oracles and (oracle or DEFAULT_ORACLE) != DEFAULT_ORACLE:
         raise ConfigError(
             f"{name} solves no SVMs with method '{chosen.name}': oracle '{oracle}' would not be used",

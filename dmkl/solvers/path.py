@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import itertools
-import os
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from dmkl._util.types import StrPath
 from dmkl.problems.base import Formulation, describe
 from dmkl.solvers.api import Fit, solve
 from dmkl.stack import KernelStack
@@ -31,7 +31,7 @@ def solve_path(
     formulations: Iterable[Formulation],
     *,
     start: Fit | None = None,
-    folder: str | os.PathLike[str] | None = None,
+    folder: StrPath | None = None,
     **options: Any,
 ) -> Iterator[Fit]:
     """`solve` for one formulation after the other; `options` are those of `solve`.

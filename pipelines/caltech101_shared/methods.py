@@ -13,7 +13,7 @@ import numpy as np
 
 import dmkl
 from dmkl.data import make_labels
-from dmkl.model import score_like
+from dmkl.model import measure
 from dmkl.problems import Formulation
 from dmkl.solvers.bundle.stochastic import SaddleIterates
 from dmkl.solvers.bundle.worst_class import MinimaxState
@@ -45,7 +45,7 @@ def trained(bank: Bank, method: str, C: float, tol: float) -> Row:
 def told(bank: Bank, fit: dmkl.Fit, seconds: float) -> Row:
     """Quality on the test images, cost, certificate, mean weights."""
     scores = bank.scores(fit)
-    classes = score_like(scores, make_labels(bank.truth.argmax(axis=1), "multiclass"))
+    classes = measure(scores, make_labels(bank.truth.argmax(axis=1), "multiclass"))
     weights = np.atleast_2d(fit.weights)
     return {
         "mAP": bank.metrics(scores)["mean_average_precision"],

@@ -1,0 +1,211 @@
+"""The table of methods, the typed state of algorithms, and what all of them share: the gap, batches, precision."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import dmkl
+from dmkl import KernelStack
+from dmkl._util.batching import in_batches
+from dmkl.errors import ConfigError, StoreError
+from dmkl.problems import FORMULATIONS
+from dmkl.runtime import Local
+from dmkl.solvers import methods
+from dmkl.solvers.certificate import relative_gap
+from dmkl.solvers.loop import STALLED, run
+from dmkl.solvers.precision import sum_dtype
+from dmkl.solvers.problem import Problem
+from dmkl.solvers.state import MethodState, NoState, State, load_state, save_state
+
+CASES: list[tuple[Any, list[str], bool]] = [
+    (dmkl.UniformMKL(), ["svm"], True),
+    (dmkl.UniformMKL(loss="logistic"), ["proximal"], False),
+    (dmkl.VSKL(), ["interior", "mirror", "mirror-paper"], True),
+    (dmkl.L1MKL(), ["interior", "mirror", "mirror-paper"], True),
+    (dmkl.LpMKL(), ["interior", "mirror", "mirror-paper"], True),
+    (dmkl.SpicyMKL(), ["proximal"], False),
+    (dmkl.SharedMKL(), ["bundle", "mirror"], True),
+    (dmkl.SharedMKL(mode="max"), ["sa", "sa-paper"], True),
+    (dmkl.Obscure(C=1.0), ["exact", "obscure", "stochastic", "online", "pegasos"], False),
+    (dmkl.MIKL(), ["newton", "fista", "plain"], False),
+]
+NAMES = [repr(case[0]) for case in CASES]
+
+
+@pytest.fixture
+def problem() -> tuple[KernelStack, NDArray[np.float64]]:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(40, 3))
+    y = np.where(X[:, 0] + 0.3 * rng.normal(size=40) > 0, 1.0, -1.0)
+    K = np.stack([np.exp(-((X[:, None, c] - X[None, :, c]) ** 2)) for c in range(3)])
+    return KernelStack.from_array(K), y
+
+
+@pytest.mark.parametrize(("formulation", "names", "oracles"), CASES, ids=NAMES)
+def test_every_formulation_has_its_methods(formulation: Any, names: list[str], oracles: bool) -> None:
+    assert [method.name for method in methods.methods_of(formulation)][: len(names)] == names
+    assert methods.find(formulation).name == names[0]
+    for name in names:
+        assert methods.find(formulation, name, "smo").oracles == oracles
+
+
+def test_every_formulation_in_the_registry_has_a_method() -> None:
+    assert {type(case[0]) for case in CASES} == set(FORMULATIONS.values()) == set(methods.METHODS)
+
+
+@pytest.mark.parametrize(("formulation", "names", "oracles"), CASES, ids=NAMES)
+def test_what_would_not_be_used_is_refused_before_any_work(
+    problem: Any, formulation: Any, names: list[str], oracles: bool
+) -> None:
+    stack, y = problem
+    listed = ", ".join(sorted(method.name for method in methods.methods_of(formulation)))
+    with pytest.raises(ConfigError, match=rf"unknown method 'steepest' of {type(formulation).__name__}.*{listed}"):
+        dmkl.solve(stack, y, formulation, method="steepest")
+    if not oracles:
+        with pytest.raises(ConfigError, match="oracle 'libsvm' would not be used"):
+            dmkl.solve(stack, y, formulation, oracle="libsvm")
+    assert stack.passes == 0
+
+
+@pytest.mark.parametrize(("formulation", "names", "oracles"), CASES, ids=NAMES)
+def test_the_default_has_a_name(
+    problem: Any, formulation: Any, names: list[str], oracles: bool, tmp_path: Path
+) -> None:
+    """Naming the default method and the default oracle is the same as leaving them out, also to a checkpoint."""
+    stack, y = problem
+    kept = tmp_path / "checkpoint"
+    plain = dmkl.solve(stack, y, formulation, tol=0.05, checkpoint=str(kept))
+    named = dmkl.solve(stack, y, formulation, tol=0.05, method=names[0], oracle="smo", checkpoint=kept)
+    np.testing.assert_array_equal(plain.coef, named.coef)
+    assert named.history == []  # it went on from the end
+
+
+EVERY = [(formulation, method.name) for formulation, *_ in CASES for method in methods.methods_of(formulation)]
+SLOW = ("online", "stochastic", "pegasos")  # the paper's stages, which may need many epochs
+ROUNDS = 8
+
+
+@pytest.mark.parametrize(
+    ("formulation", "method"), EVERY, ids=[f"{type(formulation).__name__}-{method}" for formulation, method in EVERY]
+)
+def test_every_method_proves_its_gap_and_continues_with_the_same_bits(
+    problem: Any, formulation: Any, method: str, tmp_path: Path
+) -> None:
+    """The conformance test of methods: it runs over the table as it is."""
+    stack, y = problem
+    tol = 0.05
+    best = dmkl.solve(stack, y, formulation, tol=1e-3)
+    straight = dmkl.solve(stack, y, formulation, method=method, tol=tol, max_rounds=ROUNDS)
+    for _ in range(straight.rounds):  # one round a process
+        cut = dmkl.solve(
+            stack, y, formulation, method=method, tol=tol, max_rounds=ROUNDS, max_seconds=0, checkpoint=tmp_path / "cut"
+        )
+    primal, dual = np.atleast_1d(straight.objective), np.atleast_1d(straight.dual)
+    assert (dual <= np.atleast_1d(best.objective) * (1 + 1e-9)).all()
+    assert (primal >= np.atleast_1d(best.dual) * (1 - 1e-9)).all()
+    assert straight.converged or method in SLOW
+    if straight.converged:
+        assert (relative_gap(primal, dual) <= tol).all()
+    assert np.array_equal(straight.weights, cut.weights)
+    assert np.array_equal(straight.coef, cut.coef)
+
+
+def test_a_formulation_without_methods_of_its_own_has_those_it_derives_from() -> None:
+    class Mine(dmkl.VSKL):
+        pass
+
+    assert methods.find(Mine()).name == "interior"
+    with pytest.raises(ValueError, match="registered twice"):
+        methods.register(dmkl.VSKL, "interior", "somewhere:else")
+
+
+@dataclass(frozen=True)
+class Position(MethodState):
+    """Of an algorithm that certifies seldom."""
+
+    epoch: NDArray[np.int64]
+    sums: NDArray[np.float64] | None = None
+
+    def milestone(self) -> NDArray[np.int64]:
+        return self.epoch
+
+
+def first_state(n: int = 4) -> State:
+    return State.first(np.ones(2), np.ones((n, 1), dtype=bool))
+
+
+def test_typed_states_survive_a_checkpoint(tmp_path: Path) -> None:
+    file = tmp_path / "checkpoint"
+    for own in (Position(np.array([3])), Position(np.array([4]), np.ones(5))):
+        save_state(file, replace(first_state(), own=own), "problem")
+        loaded = load_state(file, "problem", Position)
+        assert loaded is not None
+        again = loaded.own_as(Position)
+        np.testing.assert_array_equal(again.epoch, own.epoch)
+        assert (again.sums is None) == (own.sums is None)
+        with pytest.raises(StoreError, match="with unknown epoch"):
+            load_state(file, "problem", NoState)
+    with pytest.raises(TypeError, match="keeps Position, not NoState"):
+        loaded.own_as(NoState)
+    save_state(file, first_state(), "problem")
+    with pytest.raises(StoreError, match="without epoch"):
+        load_state(file, "problem", Position)
+
+
+class Slow:
+    """Certifies nothing; its milestone changes `steps` times."""
+
+    own_type = Position
+
+    def __init__(self, steps: int) -> None:
+        self.steps = steps
+
+    def init(self, problem: Problem) -> State:
+        return replace(first_state(problem.n), own=Position(np.array([0])))
+
+    def step(self, problem: Problem, state: State) -> State:
+        epoch = state.own_as(Position).epoch
+        return replace(state, own=Position(np.minimum(epoch + 1, self.steps)))
+
+    def leave(self, problem: Problem, state: State) -> State:
+        return state
+
+
+def test_a_milestone_is_progress(problem: Any) -> None:
+    """The loop goes on while a milestone changes, and gives up some rounds after the last change."""
+    stack, y = problem
+    question = Problem(stack, y[:, None], 1e-3, "smo", Local(1))
+    for steps in (0, 7):
+        assert run(question, Slow(steps), max_rounds=100).state.round == max(steps, 1) + STALLED
+
+
+def test_the_relative_gap() -> None:
+    assert relative_gap(2.0, 1.5) == 0.25
+    assert relative_gap(-2.0, -2.5) == 0.25
+    assert relative_gap(0.0, 0.0) == 0.0
+    assert relative_gap(1e-20, -1e-12) == pytest.approx(1.0)  # no blow-up where the objective is zero
+    assert relative_gap(np.inf, -np.inf) == np.inf
+    assert isinstance(relative_gap(2.0, 1.5), float)
+    gaps = relative_gap(np.array([2.0, np.inf]), np.array([1.5, 0.0]))
+    np.testing.assert_array_equal(gaps, [0.25, np.inf])
+
+
+def test_batches_fit_and_keep_the_order() -> None:
+    sizes = {0: 3, 1: 4, 2: 9, 3: 1, 4: 5, 5: 1}
+    batches = list(in_batches(sizes, lambda batch: sum(sizes[k] for k in batch), 7))
+    assert batches == [[0, 1], [2], [3, 4, 5]]
+    assert list(in_batches([], len, 1)) == []
+
+
+def test_sums_are_in_float32_only_where_rounding_stays_below_the_tolerance() -> None:
+    narrow, double = np.dtype(np.float32), np.dtype(np.float64)
+    assert sum_dtype(narrow, 5000, 1e-3) == narrow
+    assert sum_dtype(narrow, 5000, 1e-5) == double
+    assert sum_dtype(narrow, 500, 1e-3) == double
+    assert sum_dtype(double, 5000, 1e-3) == double
