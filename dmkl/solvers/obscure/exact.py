@@ -15,10 +15,10 @@ The mixture: the rows of sum_c g_c B_c are in their sets if those of all B_c are
 
     max over the simplex of g    b'g - 1/2 || (g' M_a g)_a ||_h      M_a[c, d] = tr B_c' K_a B_d,   h = q / 2
 
-is a lower bound. With u_a = (D_a / ||D||_h)^(h - 1) at the maximum, max_g b'g - 1/2 sum_a u_a g' M_a g as a model of the
-bound is smallest, as in a bundle method whose cuts know their curvature; so the next SVM is solved there. The mixture
-has a handful of variables and is found by an interior point method. h is raised to its value in stages, because near
-p = 1 it is in the hundreds.
+is a lower bound. At the maximum let u_a = (D_a / ||D||_h)^(h - 1). There max_g b'g - 1/2 sum_a u_a g' M_a g, which is a
+model of the bound, is smallest, as in a bundle method whose cuts know their curvature; so the next SVM is solved there.
+The mixture has a handful of variables and is found by an interior point method. h is raised to its value in stages,
+because near p = 1 it is in the hundreds.
 """
 
 from __future__ import annotations
