@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
 from pathlib import Path
 from typing import Any
 
@@ -55,10 +54,3 @@ def test_a_run_cut_short_ends_where_a_straight_one_does(name: str, store: Kernel
     assert cut.converged
     assert np.array_equal(straight.weights, cut.weights)
     assert (straight.state.coef != cut.state.coef).nnz == 0
-
-
-@EVERY
-def test_the_example_in_the_docstring_runs(name: str) -> None:
-    kind = FORMULATIONS[name]
-    for example in doctest.DocTestFinder(recurse=False).find(kind, kind.__name__):
-        assert doctest.DocTestRunner().run(example).failed == 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -408,6 +408,19 @@ def test_a_run_cut_anywhere_goes_on_and_ends_the_same(
     assert np.array_equal(fit.coef, undisturbed.coef)
     assert np.array_equal(fit.weights, undisturbed.weights)
     assert (fit.rounds, fit.svm_calls, fit.gap) == (undisturbed.rounds, undisturbed.svm_calls, undisturbed.gap)
+
+
+def test_a_state_is_read_as_it_was_saved(store: KernelStore) -> None:
+    options = {"method": "stochastic", "max_rounds": 1}
+    fit = dmkl.solve(open_stack(store.path), store.labels, dmkl.Obscure(p=1.2, C=3.0), **options)
+    learner = Learner.of(kept(fit))
+    again = Learner.of(ObscureState.read(kept(fit).arrays()))
+    for field in fields(Learner):
+        assert np.array_equal(getattr(again, field.name), getattr(learner, field.name))
+    assert learner.coef.any()
+    damaged = kept(fit).arrays() | {"theta.indices": np.full_like(kept(fit).arrays()["theta.indices"], store.n)}
+    with pytest.raises(ValueError, match="ind"):
+        ObscureState.read(damaged)
 
 
 def test_workers_do_not_change_the_bits(store: KernelStore, two_workers: Any, compact: None) -> None:
