@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 
 from dmkl._util.registry import Registry
 from dmkl._util.types import Float64
+from dmkl.solvers import fixed_weights
 from dmkl.solvers.blocks import Blocks, block_room
 from dmkl.solvers.certificate import relative_gap
 from dmkl.solvers.columns import column
-from dmkl.solvers.fixed_weights import ROUGH
 from dmkl.solvers.problem import Problem
 from dmkl.solvers.shared.classes import Answer, Classes
 from dmkl.solvers.shared.cuts import Cuts
@@ -126,7 +126,7 @@ class SharedMax:
         if not len(untrained) or not np.isfinite(state.primal[0]):
             return state
         classes = Classes(problem, Blocks(problem, state), state, self._C, self._intercept)
-        classes.settle(untrained.tolist(), state.weights, max(ROUGH, problem.tol))
+        classes.settle(untrained.tolist(), state.weights, max(fixed_weights.OPTIONS.outline_tol, problem.tol))
         judged = classes.judge(range(problem.m), state.weights, "keep")
         calls = state.svm_calls + classes.svm_calls
         primal = np.array([judged.primal.max()])
@@ -153,7 +153,7 @@ class SharedMax:
         if not whole(problem.n) and not state.round:  # sets that know the classes beat random ones
             met = np.flatnonzero(course.hard)
             course.classes.keep(course.classes.alpha)
-            course.classes.settle(met.tolist(), course.weights, ROUGH)
+            course.classes.settle(met.tolist(), course.weights, fixed_weights.OPTIONS.outline_tol)
             course.cut(met)
             course.classes.judge(met.tolist(), course.weights, "anew")
         if self._plain:
