@@ -9,7 +9,7 @@ import numpy as np
 from dmkl.config import parse_config
 from dmkl.data import Labels, View
 from dmkl.kernels.bank import Bank, BankKernel
-from dmkl.kernels.functions.linear import Linear
+from dmkl.kernels.functions.standard import Linear
 from dmkl.model import Model, Predictions
 from dmkl.model.predictions import Opened, worth_opening
 from dmkl.report import Contents

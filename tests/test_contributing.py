@@ -1,4 +1,4 @@
-"""The walks of CONTRIBUTING.md, carried out as they are written."""
+"""The walks of dmkl/docs/adding, carried out as they are written: one new file and one line each."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -14,14 +15,22 @@ import pytest
 import dmkl
 
 ROOT = Path(dmkl.__file__).parent.parent
-FILE = re.compile(r"\d\. `(\S+\.py)`:\n   ```python\n(.*?)   ```\n", re.DOTALL)
-LINE = re.compile(r"\d\. `(\S+\.py)`: `(.*?)`(?: in `(\w+)`)?\n")
-COMMAND = re.compile(r"\d\. `((?:dmkl|python) .*?)`")
-
-
-def section(title: str) -> str:
-    text = (ROOT / "CONTRIBUTING.md").read_text()
-    return text.partition(f"## {title}\n")[2].partition("\n## ")[0]
+ADDING = ROOT / "dmkl/docs/adding"
+FILE = re.compile(r"^\d\. New file `(\S+)`:\n\n   ```python\n(.*?)^   ```\n", re.DOTALL | re.MULTILINE)
+LINE = re.compile(
+    r"^\d\. One line (?:at the end of|in `(\w+)` of) `(\S+)`:\n\n   ```python\n   (.*)\n   ```\n", re.MULTILINE
+)
+COMMAND = re.compile(r"^\d\. .*`((?:dmkl|python) [^`]+)`$", re.MULTILINE)
+STEP = re.compile(r"^\d\. ", re.MULTILINE)
+WALKS = {  # the test that names the new thing
+    "kernel": r"test_kernels\.py::\w+\[cauchy\] PASSED",
+    "loss": r"test_losses\.py::\w+\[quantile\] PASSED",
+    "solver": r"test_methods\.py::\w+\[LpMKL-alternating\] PASSED",
+    "metric": r"test_metrics\.py::\w+\[matthews-multiclass\] PASSED",
+    "report-part": r"test_report\.py::\w+\[support\] PASSED",
+    "scheduler": r"test_jobs\.py::\w+\[pbs\] PASSED",
+    "source": r"test_sources\.py::\w+\[factors\] PASSED",
+}
 
 
 def insert(path: Path, line: str, table: str) -> None:
@@ -30,7 +39,7 @@ def insert(path: Path, line: str, table: str) -> None:
     if not table:
         path.write_text(f"{text}{line}\n")
         return
-    head = re.compile(rf"^({table} = [({{]\n)", re.MULTILINE)
+    head = re.compile(rf"^({table}\b.* = .*[({{\[]\n)", re.MULTILINE)
     changed = head.sub(lambda match: f"{match[1]}    {line}\n", text, count=1)
     assert changed != text
     path.write_text(changed)
@@ -48,20 +57,31 @@ def run(command: str, folder: Path) -> str:
     return done.stdout
 
 
+def test_every_page_is_a_walk() -> None:
+    assert {page.stem for page in ADDING.glob("*.md")} == {*WALKS, "README"}
+
+
+@pytest.mark.parametrize("name", WALKS)
+def test_a_walk_is_one_file_and_one_line(name: str) -> None:
+    """Nothing else is edited; commands may write generated files and run tests."""
+    text = (ADDING / f"{name}.md").read_text()
+    files, lines, commands = FILE.findall(text), LINE.findall(text), COMMAND.findall(text)
+    assert (len(files), len(lines)) == (1, 1)
+    assert len(STEP.findall(text)) == 2 + len(commands)
+    assert not (ROOT / files[0][0]).exists()
+    assert (ROOT / lines[0][1]).is_file()
+    assert "pytest" in commands[-1]
+
+
 @pytest.mark.long
-@pytest.mark.parametrize(
-    ("title", "name"), [("Adding a kernel", "cauchy"), ("Adding a solver", "aligned")], ids=["kernel", "solver"]
-)
-def test_a_walk_is_what_it_takes(title: str, name: str, tmp_path: Path) -> None:
-    text = section(title)
+@pytest.mark.parametrize("name", WALKS)
+def test_a_walk_is_what_it_takes(name: str, tmp_path: Path) -> None:
+    text = (ADDING / f"{name}.md").read_text()
     for part in ("dmkl", "tests", "README.md", "cluster", "pyproject.toml"):
         copy = shutil.copytree if (ROOT / part).is_dir() else shutil.copy2
         copy(ROOT / part, tmp_path / part)
-    files, lines, commands = FILE.findall(text), LINE.findall(text), COMMAND.findall(text)
-    assert (len(files), len(lines), len(commands)) == (1, 3, 2)
-    for path, block in files:
-        (tmp_path / path).write_text(re.sub(r"^   ", "", block, flags=re.MULTILINE))
-    for path, line, table in lines:
-        insert(tmp_path / path, line, table)
-    said = [run(command, tmp_path) for command in commands]
-    assert re.search(rf"\[{name}\] PASSED", said[-1])
+    [(path, code)], [(table, place, line)] = FILE.findall(text), LINE.findall(text)
+    (tmp_path / path).write_text(textwrap.dedent(code))
+    insert(tmp_path / place, line, table)
+    printed = [run(command, tmp_path) for command in COMMAND.findall(text)]
+    assert re.search(WALKS[name], printed[-1])

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,9 @@ from distributed import Future
 
 from dmkl.errors import ClusterError
 from dmkl.runtime import open_runtime
-from dmkl.runtime.keys import make_keys
+from dmkl.runtime.connections import LIMITS
+from dmkl.runtime.dask import OPTIONS
+from dmkl.runtime.tls import make_keys
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # distributed complains of what is done to it here
 
@@ -82,9 +85,8 @@ def free_port() -> str:
 
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dmkl.runtime.cluster.POLL", 0.5)
-    monkeypatch.setattr("dmkl.runtime.links.CLOSE_SECONDS", 1.0)
-    monkeypatch.setattr("dmkl.runtime.links.CONNECT_SECONDS", 5.0)
+    monkeypatch.setattr("dmkl.runtime.dask.OPTIONS", replace(OPTIONS, poll=0.5))
+    monkeypatch.setattr("dmkl.runtime.connections.LIMITS", replace(LIMITS, close=1.0, connect=5.0))
 
 
 @pytest.fixture
@@ -103,10 +105,8 @@ def test_a_held_value_whose_maker_kills_is_made_again(one_worker: Any, tmp_path:
     assert list(one_worker.map(add, [(held, 1), (held, 2)])) == [4, 5]
 
 
-def test_a_task_that_always_kills_ends_the_run_in_one_line(
-    one_worker: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("dmkl.runtime.cluster.RESUBMITS", 1)
+def test_a_task_that_always_kills_ends_the_run_in_one_line(one_worker: Any, tmp_path: Path) -> None:
+    one_worker._options = replace(one_worker._options, resubmits=1)
     with pytest.raises(ClusterError, match="killed the workers that ran it, 2 times over"):
         list(one_worker.map(deadly, [(str(tmp_path), 1000, 3)]))
     assert len(list(tmp_path.iterdir())) == 8
@@ -147,10 +147,10 @@ def test_a_tasks_own_unbound_local_is_raised(one_worker: Any) -> None:
 
 def test_a_supervisor_killed_with_its_worker_is_replaced() -> None:
     with open_runtime("local:1") as runtime:
-        scheduler = runtime._link._cluster.scheduler  # type: ignore[attr-defined] # of a local cluster, as this one is
+        scheduler = runtime._connection._cluster.scheduler  # type: ignore[attr-defined] # of a local cluster, as this one is
         held = runtime.hold(square, 7)
         assert next(runtime.map(add, [(held, 1)])) == 50
-        nanny = next(iter(runtime._link._cluster.workers.values()))  # type: ignore[attr-defined] # as above
+        nanny = next(iter(runtime._connection._cluster.workers.values()))  # type: ignore[attr-defined] # as above
         os.kill(nanny.process.pid, signal.SIGKILL)
         assert next(runtime.map(add, [(held, 2)])) == 51
         deadline = time.monotonic() + 60  # the one that answered may itself be in the middle of being replaced
@@ -164,7 +164,7 @@ def test_a_cluster_of_ours_that_is_gone_is_built_again() -> None:
     with open_runtime("local:1", note=notes.append) as runtime:
         held = runtime.hold(square, 7)
         assert next(runtime.map(add, [(held, 1)])) == 50
-        cluster = runtime._link._cluster  # type: ignore[attr-defined]
+        cluster = runtime._connection._cluster  # type: ignore[attr-defined]
         answers = []
         for x, answer in enumerate(runtime.map(add, ((held, x) for x in range(20)))):
             answers.append(answer)
@@ -206,10 +206,10 @@ def test_a_scheduler_killed_and_started_again_changes_nothing() -> None:
 
 
 def test_a_scheduler_that_stays_away_ends_the_run_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dmkl.runtime.cluster.RECOVERY", 2.0)
+    monkeypatch.setattr("dmkl.runtime.dask.OPTIONS", replace(OPTIONS, poll=0.5, recovery=2.0))
     with open_runtime("local:1") as runtime:
-        cluster = runtime._link._cluster  # type: ignore[attr-defined]
-        monkeypatch.setattr("dmkl.runtime.links.LocalCluster", _refuse)
+        cluster = runtime._connection._cluster  # type: ignore[attr-defined]
+        monkeypatch.setattr("dmkl.runtime.connections.LocalCluster", _refuse)
         cluster.sync(cluster.scheduler.close)
         with pytest.raises(ClusterError, match="the cluster is gone"):
             list(runtime.map(square, [(1,)]))
@@ -220,7 +220,7 @@ def _refuse(*_: Any, **__: Any) -> None:
 
 
 def test_a_cluster_without_workers_is_not_waited_for_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dmkl.runtime.links.Remote.patience", 1.0)
+    monkeypatch.setattr("dmkl.runtime.connections.LIMITS", replace(LIMITS, close=1.0, connect=5.0, patience=1.0))
     port = free_port()
     with processes() as start:
         start("scheduler", "--host", "127.0.0.1", "--port", port)

@@ -53,7 +53,7 @@ class Killer(threading.Thread):
 
     def __init__(self, runtime: Any, kind: str) -> None:
         super().__init__(daemon=True)
-        self._scheduler = runtime._link._cluster.scheduler
+        self._scheduler = runtime._connection._cluster.scheduler
         self._pids = runtime.client.run(os.getpid)
         self._kind = f"dmkl-{kind}"
         self.killed: str | None = None

@@ -1,28 +1,50 @@
-"""Losses by what defines them: conjugacy, slacks that add up to the loss, intercepts that minimise."""
+"""Losses by what defines them: conjugacy, slacks that add up to the loss, intercepts that minimise.
+
+The suite runs over the table of losses as it is, and over a loss of the tests with a parameter of its own. That one is
+solved to a certificate, and its optimum is compared with an independent solver's.
+"""
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import numpy as np
 import pytest
+from huber import Huber
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+from scipy.optimize import minimize
+from sklearn.base import clone
 
+import dmkl
+from dmkl.cli.main import main
 from dmkl.errors import ConfigError
-from dmkl.problems.losses import LOSSES, Loss, balanced
+from dmkl.problems.losses import LOSSES, Loss, balanced, loss_of
+from dmkl.problems.losses.epsilon import Epsilon
+from dmkl.problems.losses.hinge import Hinge
+from dmkl.solvers import describe
+from dmkl.stack import KernelStack
 
-EVERY = pytest.mark.parametrize("name", [*LOSSES, *(f"{name}, counted" for name in LOSSES)])
 WIDTH = 0.3
+CASES = {name: loss_of(name, WIDTH) for name in LOSSES} | {"huber": Huber(delta=0.7)}
+EVERY = pytest.mark.parametrize("name", [*CASES, *(f"{name}, counted" for name in CASES)])
 numbers = st.floats(-5, 5, allow_subnormal=False)
 SAMPLES = st.integers(2, 8).flatmap(lambda n: st.tuples(arrays(float, n, elements=numbers), st.just(n)))
+
+
+@pytest.fixture
+def huber(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The one line that registers the loss of the tests."""
+    monkeypatch.setattr(LOSSES, "_entries", dict(LOSSES._entries))
+    LOSSES.register("huber", "huber:Huber")
 
 
 def made(name: str, n: int) -> Loss:
     """A loss of n samples; of those that are counted, each another number of times."""
     name, _, counted = name.partition(", ")
-    return LOSSES[name](WIDTH).counting(np.linspace(0.3, 2.5, n) if counted else np.ones(n))
+    return CASES[name].counting(np.linspace(0.3, 2.5, n) if counted else np.ones(n))
 
 
 def labels(name: str, n: int, seed: int) -> Any:
@@ -51,7 +73,8 @@ def test_fenchel_young(name: str, drawn: Any, seed: int) -> None:
 
 @EVERY
 @given(SAMPLES, st.integers(0, 99))
-def test_slacks_make_up_the_scores_at_the_price_of_the_loss(name: str, drawn: Any, seed: int) -> None:
+def test_slacks_make_up_the_loss(name: str, drawn: Any, seed: int) -> None:
+    """`smooth` is the conjugate of a convex function; the loss is the least price of the slacks plus that function."""
     f, n = drawn
     loss, y = made(name, n), labels(name, n, seed)
     slacks = loss.slacks(y)
@@ -61,9 +84,17 @@ def test_slacks_make_up_the_scores_at_the_price_of_the_loss(name: str, drawn: An
     for slack, value in zip(slacks, values, strict=True):
         assert (value >= slack.low - 1e-12).all()
         assert (value <= slack.high + 1e-12).all()
-    np.testing.assert_allclose(y + sum(s.sign * v for s, v in zip(slacks, values, strict=True)), f, atol=1e-12)
     price = sum((slack.cost * value).sum() for slack, value in zip(slacks, values, strict=True))
-    assert price == pytest.approx(loss.total(y, f), abs=1e-9)
+    left = f - sum(s.sign * v for s, v in zip(slacks, values, strict=True))
+    rho = loss.into_domain(y, -derivative(lambda at: loss.total(y, at), f))
+    smooth = loss.smooth(y, rho)
+    assert smooth is not None
+    if not smooth.curvature.any():  # a linear conjugate: the slacks make up all of the loss
+        np.testing.assert_allclose(left, y, atol=1e-12)
+        assert price == pytest.approx(loss.total(y, f), abs=1e-9)
+    else:
+        np.testing.assert_allclose(smooth.gradient, -left, atol=1e-4)
+        assert price - rho @ left - smooth.value == pytest.approx(loss.total(y, f), abs=1e-4)
 
 
 @EVERY
@@ -125,6 +156,160 @@ def test_balancing_shrinks_one_side(rho: np.ndarray) -> None:
     assert (result * rho >= 0).all()
 
 
+@pytest.mark.parametrize(
+    ("value", "loss"),
+    [
+        ("epsilon", Epsilon(epsilon=WIDTH)),
+        ({"name": "epsilon"}, Epsilon(epsilon=WIDTH)),
+        ({"name": "epsilon", "epsilon": 2}, Epsilon(epsilon=2.0)),
+        (Epsilon(epsilon=2.0).counting(np.ones(3)), Epsilon(epsilon=2.0)),
+        ({"name": "hinge"}, Hinge()),
+        ({"name": "huber", "delta": 2}, Huber(delta=2.0)),
+        ("huber", Huber()),
+    ],
+)
+def test_a_loss_is_a_name_a_table_or_itself(value: Any, loss: Loss, huber: None) -> None:
+    found = loss_of(value, WIDTH)
+    assert found == loss
+    assert found.counts == 1.0
+    formulation = dmkl.SpicyMKL(loss=value, epsilon=WIDTH)
+    assert formulation.own_loss() == loss
+    plain = json.loads(json.dumps(formulation.constants()))
+    assert dmkl.SpicyMKL(**plain) == formulation
+    assert hash(dmkl.SpicyMKL(**plain)) == hash(formulation)
+
+
+def test_equal_losses_make_equal_formulations(huber: None) -> None:
+    assert dmkl.UniformMKL(loss=Hinge()) == dmkl.UniformMKL(loss={"name": "hinge"}) == dmkl.UniformMKL()
+    assert dmkl.UniformMKL(loss=Hinge(), intercept=False).intercept is False
+    assert dmkl.SpicyMKL(loss=Huber(delta=2.0)) != dmkl.SpicyMKL(loss="huber")
+    table = {"name": "huber", "delta": 2.0}
+    assert describe(dmkl.SpicyMKL(loss=table)) == "SpicyMKL C=1 loss=Huber(delta=2.0)"
+    assert describe(dmkl.SpicyMKL()) == "SpicyMKL C=1 loss=hinge"
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ("hubert", "unknown loss 'hubert'; did you mean 'huber'"),
+        ({"delta": 1.0}, "has no name"),
+        (3, "has no name"),
+        ({"name": "huber", "epsilon": 1.0}, "unknown key 'epsilon' in the loss huber"),
+        ({"name": "huber", "counts": 1.0}, "unknown key 'counts' in the loss huber"),
+        ({"name": "huber", "delta": "wide"}, "the loss huber: delta should be a number"),
+        ({"name": "huber", "delta": -1.0}, "delta should be positive"),
+        ({"name": "epsilon", "epsilon": -1.0}, "epsilon should be at least 0"),
+    ],
+)
+def test_wrong_losses_are_refused(value: Any, message: str, huber: None) -> None:
+    with pytest.raises(ConfigError, match=message):
+        dmkl.UniformMKL(loss=value)
+
+
 def test_an_epsilon_out_of_range_is_refused() -> None:
     with pytest.raises(ConfigError, match="epsilon should be at least 0"):
-        LOSSES["epsilon"](-1.0)
+        loss_of("epsilon", -1.0)
+
+
+@pytest.fixture
+def outliers() -> tuple[np.ndarray, np.ndarray]:
+    """Three kernels of 40 samples, and targets of which some are far off."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(40, 3))
+    y = np.sin(2 * X[:, 0]) + 0.1 * rng.normal(size=40)
+    y[::9] += rng.choice([-8.0, 8.0], len(y[::9]))
+    return np.stack([np.exp(-((x[:, None] - x) ** 2)) for x in X.T]), y
+
+
+def test_spicy_solves_a_loss_of_somebody_elses(outliers: Any) -> None:
+    """The dual,  max sum y rho - rho^2 / 2  over |rho| <= delta, sum rho = 0, rho' K_a rho <= C^2,  by SLSQP."""
+    (K, y), C, delta = outliers, 2.0, 0.5
+    fit = dmkl.solve(KernelStack.from_array(K), y, dmkl.SpicyMKL(C=C, loss=Huber(delta=delta)), tol=1e-6)
+    assert fit.converged
+    assert fit.gap <= 1e-6
+    found = minimize(
+        lambda rho: 0.5 * rho @ rho - y @ rho,
+        np.zeros(len(y)),
+        jac=lambda rho: rho - y,
+        bounds=[(-delta, delta)] * len(y),
+        constraints=[
+            {"type": "eq", "fun": np.sum, "jac": np.ones_like},
+            *(
+                {"type": "ineq", "fun": lambda rho, k=k: C**2 - rho @ k @ rho, "jac": lambda rho, k=k: -2 * k @ rho}
+                for k in K
+            ),
+        ],
+        method="SLSQP",
+        options={"maxiter": 1000, "ftol": 1e-12},
+    )
+    assert found.success
+    assert fit.objective == pytest.approx(-found.fun, rel=1e-5)
+    assert 0 < np.count_nonzero(fit.weights) < 3
+
+
+def test_uniform_solves_a_loss_of_somebody_elses(outliers: Any) -> None:
+    """The primal over coefficients and intercept, by BFGS."""
+    (K, y), C, delta = outliers, 5.0, 0.5
+    fit = dmkl.solve(KernelStack.from_array(K), y, dmkl.UniformMKL(C=C, loss=Huber(delta=delta)), tol=1e-6)
+    assert fit.converged
+    root = np.linalg.cholesky(K.mean(axis=0) + 1e-10 * np.eye(len(y)))
+
+    def value(at: np.ndarray) -> tuple[float, np.ndarray]:
+        slopes = np.clip(y - root @ at[:-1] - at[-1], -delta, delta)
+        loss = Huber(delta=delta).total(y, root @ at[:-1] + at[-1])
+        return 0.5 * at[:-1] @ at[:-1] + C * loss, np.append(at[:-1] - C * root.T @ slopes, -C * slopes.sum())
+
+    found = minimize(value, np.zeros(len(y) + 1), jac=True, method="BFGS", options={"gtol": 1e-7, "maxiter": 5000})
+    assert fit.objective == pytest.approx(found.fun, rel=1e-5)
+
+
+CONFIG = """
+[data]
+path = "data.npz"
+[[kernels]]
+kernel = "rbf"
+width = ["0.5 median", "1 median"]
+[formulation]
+name = "spicy"
+C = 0.5
+loss = { name = "huber", delta = 0.5 }
+"""
+
+
+def test_the_whole_way(tmp_path: Any, monkeypatch: Any, capsys: Any, huber: None) -> None:
+    """From a table in a file over training, prediction, tuning and a rerun; each keeps the parameter."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(80, 3))
+    np.savez(tmp_path / "data.npz", X_a=X[:, :1], X_b=X[:, 1:], y=np.sin(X[:, 0]) + 0.1 * rng.normal(size=80))
+    (tmp_path / "config.toml").write_text(CONFIG)
+    monkeypatch.chdir(tmp_path)
+    assert main(["train", "config.toml", "--print-config"]) == 0
+    assert 'loss = {name = "huber", delta = 0.5}' in capsys.readouterr().out
+    assert main(["train", "config.toml", "-o", "run", "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["train"]["formulation"] == "SpicyMKL C=0.5 loss=Huber(delta=0.5)"
+    assert facts["train"]["converged"]
+    assert json.loads((tmp_path / "run/config.json").read_text())["formulation"]["params"]["loss"]["delta"] == 0.5
+    assert main(["rerun", "run"]) == 0
+    assert "the same: model bit for bit" in capsys.readouterr().out
+    assert main(["predict", "run", "data.npz", "-o", "p.csv"]) == 0
+    assert main(["train", "config.toml", "-o", "wide", "-s", "formulation.loss.delta=9", "--json"]) == 0
+    assert "delta=9.0" in capsys.readouterr().out
+    table = '[{ name = "huber", delta = 0.1 }, { name = "huber", delta = 1.0 }, "squared"]'
+    assert (
+        main(["tune", "config.toml", "-o", "best", "-s", f"tune.grid.loss={table}", "-g", "C=0.5", "--folds", "2"]) == 0
+    )
+    rows = json.loads((tmp_path / "best/tuning.json").read_text())["table"]
+    assert [row["formulation"]["loss"] for row in rows] == [
+        {"name": "huber", "delta": 0.1},
+        {"name": "huber", "delta": 1.0},
+        "squared",
+    ]
+
+
+def test_an_estimator_takes_a_table(outliers: Any, huber: None) -> None:
+    K, y = outliers
+    estimator = dmkl.SpicyMKLRegressor(kernels="precomputed", C=2.0, loss={"name": "huber", "delta": 0.5}, tol=1e-5)
+    copied = clone(estimator).fit(np.moveaxis(K, 0, -1), y)
+    fit = dmkl.solve(KernelStack.from_array(K), y, dmkl.SpicyMKL(C=2.0, loss=Huber(delta=0.5)), tol=1e-5)
+    np.testing.assert_allclose(copied.kernel_weights_, fit.weights, rtol=1e-4)

@@ -34,7 +34,7 @@ from dmkl.kernels import plan_bank
 from dmkl.model import Model, load_model, make_model, save_model
 from dmkl.run import RunDirectory, stored_config
 from dmkl.run.progress import progress
-from dmkl.runtime import read_profile
+from dmkl.runtime.jobs.profile import read_profile
 from dmkl.solvers.state import DIGEST, State, load_state, save_state
 from dmkl.stack import open_stack
 from dmkl.store import KernelStore

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +18,10 @@ from dmkl.data import Dataset, make_labels, make_view
 from dmkl.errors import ConfigError, DataError, SolverError
 from dmkl.kernels import plan_bank
 from dmkl.model import load_model, make_model, save_model
+from dmkl.problems.mikl import NORMS
 from dmkl.runtime import Local
-from dmkl.solvers.mikl import newton as mikl_newton
-from dmkl.solvers.mikl import rounds as mikl_rounds
-from dmkl.solvers.mikl import sets as mikl_sets
-from dmkl.solvers.mikl.formulation import NORMS
+from dmkl.solvers.per_kernel import coefficient_sets, newton
+from dmkl.solvers.per_kernel.coefficient_sets import ZERO, CoefficientSetOptions, PerKernelState, SelectionOptions
 from dmkl.stack import KernelStack, open_stack
 from dmkl.store import KernelStore, build_store
 
@@ -55,8 +55,8 @@ def primal(K: np.ndarray, y: np.ndarray, formulation: dmkl.MIKL, alpha: np.ndarr
 @pytest.fixture
 def small_sets(monkeypatch: pytest.MonkeyPatch) -> None:
     """Working sets on problems that would be solved whole."""
-    monkeypatch.setattr(mikl_rounds, "WHOLE", 0)
-    monkeypatch.setattr(mikl_sets, "FEWEST", 5)
+    options = CoefficientSetOptions(SelectionOptions(fewest=5), whole=0)
+    monkeypatch.setattr(coefficient_sets, "OPTIONS", options)
 
 
 @pytest.mark.parametrize("tol", [1e-3, 1e-7])
@@ -77,11 +77,11 @@ def test_working_sets_meet_them_too(case: dict[str, Any]) -> None:
     fit, optimum = gold(case, 1e-7), case["value"]
     assert fit.converged
     assert fit.dual - 1e-7 * optimum <= optimum <= fit.objective + 1e-7 * optimum
-    sets = fit.state.own["sets"][0]
+    sets = fit.state.own_as(PerKernelState).sets[0]
     if formulation(case).norm in ("1", "21;1"):
         assert fit.rounds > 1
-        assert (sets == mikl_rounds.GONE).sum() > 0.4 * sets.size
-    assert not fit.coef.T[sets == mikl_rounds.GONE].any()
+        assert (sets == ZERO).sum() > 0.4 * sets.size
+    assert not fit.coef.T[sets == ZERO].any()
 
 
 @pytest.mark.usefixtures("small_sets")
@@ -89,14 +89,14 @@ def test_working_sets_meet_them_too(case: dict[str, Any]) -> None:
 def test_what_is_screened_is_zero_at_the_optimum(case: dict[str, Any]) -> None:
     """Screening at a loose gap removes nothing that the exact solution uses."""
     exact = gold(case, 1e-9).coef.T
-    loose = gold(case, 0.05).state.own["sets"][0]
-    assert np.abs(exact[loose == mikl_rounds.GONE]).max(initial=0.0) <= 1e-12
+    loose = gold(case, 0.05).state.own_as(PerKernelState).sets[0]
+    assert np.abs(exact[loose == ZERO]).max(initial=0.0) <= 1e-12
 
 
 @pytest.mark.parametrize("case", [c for c in CASES if c["lam"] == 5.0], ids=ids)
 def test_products_by_passes_do_the_same(case: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows that do not fit in memory: every product is a pass, Newton's systems are solved by conjugate gradients."""
-    monkeypatch.setattr(mikl_rounds, "_bytes", lambda problem, members: 1 << 60)
+    monkeypatch.setattr(coefficient_sets, "_bytes", lambda problem, members: 1 << 60)
     monkeypatch.setattr(KernelStack, "in_one_array", False)
     fit = gold(case, 1e-5)
     assert fit.converged
@@ -107,7 +107,7 @@ def test_products_by_passes_do_the_same(case: dict[str, Any], monkeypatch: pytes
 def test_conjugate_gradients_replace_matrices_that_are_too_large(
     case: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(mikl_newton, "DIRECT", 0.0)
+    monkeypatch.setattr(newton, "NEWTON", replace(newton.NEWTON, direct_flops=0.0))
     assert gold(case, 1e-6).gap <= 1e-6
 
 
@@ -121,7 +121,7 @@ def test_acceleration_takes_fewer_steps(norm: str) -> None:
     for method in ("fista", "plain"):
         fit = dmkl.solve(KernelStack.from_array(K), y, dmkl.MIKL(norm=norm, lam=0.5), tol=1e-3, method=method)
         assert fit.converged
-        steps[method] = int(fit.state.own["iterations"][0])
+        steps[method] = int(fit.state.own_as(PerKernelState).steps[0])
     assert steps["fista"] < steps["plain"]
 
 
@@ -211,9 +211,11 @@ def test_products_of_whole_kernels_give_the_same_newton_steps(monkeypatch: pytes
     labels, problem = np.arange(80) % 3, dmkl.MIKL(norm="21;2", lam=0.5)
     tols = (1e-4, 1e-8)  # beyond the first, rounding decides how many steps it takes
     shared = [dmkl.solve(KernelStack.from_array(K), labels, problem, tol=tol) for tol in tols]
-    monkeypatch.setattr(mikl_newton, "_from_grams", lambda rows, norm, jacobian, F: None)
+    monkeypatch.setattr(newton, "_from_grams", lambda rows, norm, jacobian, F: None)
     apart = [dmkl.solve(KernelStack.from_array(K), labels, problem, tol=tol) for tol in tols]
-    np.testing.assert_array_equal(shared[0].state.own["iterations"], apart[0].state.own["iterations"])
+    np.testing.assert_array_equal(
+        shared[0].state.own_as(PerKernelState).steps, apart[0].state.own_as(PerKernelState).steps
+    )
     np.testing.assert_allclose(shared[0].objective, apart[0].objective, rtol=1e-8)
     np.testing.assert_allclose(shared[1].objective, apart[1].objective, rtol=1e-8)
 
@@ -234,6 +236,8 @@ def test_unknown_constants_are_refused() -> None:
         dmkl.MIKL(lam=0.0)
     with pytest.raises(ConfigError, match="unknown method 'newto' of MIKL"):
         gold(CASES[0], 1e-3, method="newto")
+    with pytest.raises(ConfigError, match="unknown method 'pegasos' of MIKL; known: fista, newton, plain"):
+        gold(CASES[0], 1e-3, method="pegasos")
 
 
 def test_a_fit_with_other_coefficients_is_no_start() -> None:

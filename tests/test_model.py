@@ -17,7 +17,7 @@ from dmkl.config import KernelConfig
 from dmkl.data import Dataset, Labels, make_labels, make_view
 from dmkl.errors import DataError, OutputError, StoreError
 from dmkl.kernels import plan_bank
-from dmkl.model import Model, load_model, make_model, per_class, save_model, score
+from dmkl.model import Model, load_model, make_model, measure, per_class, save_model
 from dmkl.runtime import Local
 from dmkl.stack import open_stack
 from dmkl.store import KernelStore, build_store
@@ -76,7 +76,7 @@ def test_distance_and_kernel_views_predict_from_rows_against_training_samples(tm
     assert not model.views
     np.testing.assert_allclose(model.decision(train, Local(1)), solver_scores(store, fit), atol=1e-4)
     assert test.labels is not None
-    assert score(model, model.decision(test, Local(1)), test.labels)["accuracy"] > 0.6
+    assert measure(model.decision(test, Local(1)), test.labels)["accuracy"] > 0.6
     save_model(tmp_path / "m.zip", model)
     assert np.array_equal(load_model(tmp_path / "m.zip").samples, model.samples)
 
@@ -107,7 +107,7 @@ def test_binary_and_multilabel_data_go_all_the_way(task: str, tmp_path: Path) ->
     _, model = trained(store)
     scores = model.decision(labelled, Local(1))
     assert labelled.labels is not None
-    metrics = score(model, scores, labelled.labels)
+    metrics = measure(scores, labelled.labels)
     assert all(0.7 < value <= 1 for value in metrics.values())
     assert next(iter(metrics)) == ("accuracy" if task == "binary" else "mean_average_precision")
     assert model.predict(scores).values.shape == labelled.labels.values.shape
@@ -119,7 +119,7 @@ def test_metrics_allow_classes_that_do_not_occur(store: KernelStore, data: Datas
     some = data.take(np.flatnonzero(three_classes().labels.values < 2))
     assert isinstance(some.labels, Labels)
     scores = model.decision(some, Local(1))
-    assert set(score(model, scores, some.labels)) == {"accuracy", "balanced_accuracy"}
+    assert set(measure(scores, some.labels)) == {"accuracy", "balanced_accuracy"}
     assert [row["class"] for row in per_class(model, scores, some.labels)] == ["0", "1"]
 
 

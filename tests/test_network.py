@@ -30,8 +30,8 @@ HEAD, BACK = "10.77.0.1", "10.77.0.2"
 IMPATIENT = """
 import sys
 from dmkl.cli.main import main
-from dmkl.runtime.links import Remote
-Remote.patience = 20.0
+from dmkl.runtime import connections
+connections.LIMITS = connections.ConnectionLimits(patience=20.0)
 sys.exit(main(sys.argv[1:]))
 """
 
@@ -206,7 +206,7 @@ def test_workers_that_never_come_back_end_the_run_in_one_line(hosts: Hosts) -> N
     hosts.cable("down")
     said = ended(process, 7)
     assert "the cluster has had no worker for 20 s" in said
-    assert "run the same command again; it goes on where it was" in said
+    assert "run the same command again; it continues from its checkpoint" in said
     hosts.cable("up")
     after = time.time()
     hosts.dask("back", "worker", address, "--nthreads", "1")

@@ -208,12 +208,23 @@ def test_online_updates_stay_within_the_bound(p: float, eta: float) -> None:
     forms = np.einsum("ir,aij,jr->a", best.coef, K, best.coef)
     v = norm.primal(best.weights * np.sqrt(forms)) / margin
     longest = max(norm.dual(2 * K[:, i, i]) for i in range(len(y)))
-    problem = dmkl.Obscure(p=p, C=1e6, eta=eta / norm.q)
+    problem = dmkl.Obscure(p=p, C=1e6, eta=eta)
     fit = dmkl.solve(KernelStack.from_array(K), y, problem, tol=1e-9, method="online", max_rounds=400)
     numbers = fit.state.own["numbers"]
     bound = norm.q * (2 / eta + longest**2) * v**2
     print(f"p = {p}, eta = {eta}: {numbers[5]:.0f} updates, at most {bound:.0f}")
     assert 0 < numbers[5] <= bound
+
+
+def test_eta_is_the_papers() -> None:
+    """The first step of Algorithm 1 makes theta = -eta z, so coefficients, which are theta / q, are eta / q."""
+    K, y = separable()
+    for p, eta in ((1.01, 0.02), (1.5, 0.3)):
+        stack, problem = KernelStack.from_array(K[:, :3, :3]), dmkl.Obscure(p=p, C=1e6, eta=eta)
+        fit = dmkl.solve(stack, y[:3], problem, tol=1e-9, method="online", max_rounds=1)
+        learner = obscure_learn.Learner.of(fit.state.own, (3, 3))
+        first = np.random.default_rng([0, 0, 0]).permutation(3)[0]
+        assert learner.coef[first, y[first]] == pytest.approx(eta * (p - 1) / p)
 
 
 def test_online_ends_when_everything_is_learnt() -> None:

@@ -1,53 +1,76 @@
-"""Profiles, job scripts, keys and status: everything about SLURM that needs no SLURM."""
+"""Profiles, job scripts, keys and status: everything about batch schedulers that needs none."""
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
 import sys
 import time
+import tomllib
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 
+import dmkl
 from dmkl.cli.main import main
 from dmkl.errors import ClusterError, ConfigError, OutputError
 from dmkl.run import RunDirectory
 from dmkl.run.progress import progress, seconds_left
-from dmkl.runtime import open_runtime, read_profile
-from dmkl.runtime.batch import coordinator_script
-from dmkl.runtime.jobs import dask_jobqueue, job_name, job_script
-from dmkl.runtime.keys import make_keys, security
-from dmkl.runtime.links import Loneliness
-from dmkl.runtime.profile import Profile, is_loopback, require_private, seconds_of, slurm_time
-from dmkl.runtime.slurm import SlurmJobs
-
-SHIPPED = Path(__file__).parents[1] / "cluster/slurm.toml"
+from dmkl.runtime import open_runtime
+from dmkl.runtime.connections import LIMITS, Absence
+from dmkl.runtime.jobs import SCHEDULERS
+from dmkl.runtime.jobs.base import PENDING, QueuedJob, Scheduler
+from dmkl.runtime.jobs.coordinator import coordinator_script
+from dmkl.runtime.jobs.profile import (
+    CoordinatorProfile,
+    Profile,
+    clock_time,
+    read_profile,
+    seconds_of,
+    template,
+)
+from dmkl.runtime.jobs.slurm import SLURM
+from dmkl.runtime.jobs.workers import WorkerJobs, dask_jobqueue, job_name, worker_script
+from dmkl.runtime.tls import is_loopback, make_keys, require_private, security
 
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A working directory with the profile that is shipped, and an empty home."""
+    """A working directory with the profile that the command prints, and an empty home."""
     (tmp_path / "cluster").mkdir()
-    (tmp_path / "cluster/slurm.toml").write_text(SHIPPED.read_text())
+    (tmp_path / "cluster/slurm.toml").write_text(template("slurm", "SLURM"))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     return tmp_path
 
 
-def test_the_shipped_profile_is_valid_and_names_every_key(folder: Path) -> None:
-    assert read_profile("slurm") == Profile(walltime="2 h", interface="lo", coordinator={"cores": 1, "memory": "4 GB"})
-    said = {line.removeprefix("# ").partition(" = ")[0] for line in SHIPPED.read_text().splitlines()}
-    assert FIELDS - said == {"insecure", "coordinator"}  # which are explained in words, and a table
+def test_the_printed_profile_is_valid_and_names_every_key(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["cluster", "profile", "slurm"]) == 0
+    text = capsys.readouterr().out
+    assert text == (folder / "cluster/slurm.toml").read_text()
+    assert read_profile("slurm") == Profile(interface="lo")
+    without_marks = "\n".join(re.sub(r"^# (?=\w+ = )", "", line) for line in text.splitlines())
+    table = tomllib.loads(without_marks)  # every default, written out
+    assert set(table) == {field.name for field in dataclasses.fields(Profile)}
+    assert set(table["coordinator"]) == {field.name for field in dataclasses.fields(CoordinatorProfile)}
+    (folder / "all.toml").write_text(without_marks)
+    assert read_profile("slurm:all.toml") == Profile(interface="lo")
+    assert main(["cluster", "profile", "slrm"]) == 2
+    assert "did you mean 'slurm'? (known: slurm)" in capsys.readouterr().err
 
 
-FIELDS = set(Profile.__dataclass_fields__)
+def test_without_a_profile_the_command_that_makes_one_is_named(folder: Path) -> None:
+    (folder / "cluster/slurm.toml").unlink()
+    with pytest.raises(ConfigError, match=r"make one with: dmkl cluster profile slurm > cluster/slurm\.toml"):
+        read_profile("slurm")
 
 
 def test_a_profile_is_found_by_name_path_and_in_the_home(folder: Path) -> None:
@@ -93,9 +116,9 @@ def test_a_profile_that_is_not_there_is_named(folder: Path) -> None:
 
 def test_patience_starts_again_when_a_queued_job_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [0.0]
-    monkeypatch.setattr("dmkl.runtime.links.time.monotonic", lambda: clock[0])
-    lonely = Loneliness()
-    for now, workers, patience, borne in [
+    monkeypatch.setattr("dmkl.runtime.connections.time.monotonic", lambda: clock[0])
+    absence = Absence()
+    for now, workers, patience, tolerated in [
         (0, 0, 100, True),
         (99, 0, 100, True),
         (99, 0, 10, True),  # runs now
@@ -106,14 +129,14 @@ def test_patience_starts_again_when_a_queued_job_runs(monkeypatch: pytest.Monkey
         (128, 0, 10, False),
     ]:
         clock[0] = now
-        assert lonely.borne(workers, patience) == borne, now
+        assert absence.tolerated(workers, patience) == tolerated, now
 
 
 def test_times() -> None:
     assert seconds_of("1-12:00:00") == 36 * 3600
     assert seconds_of("00:30:05") == 1805
-    assert slurm_time("36 h") == "36:00:00"
-    assert slurm_time("1-00:00:10") == "24:00:10"
+    assert clock_time("36 h") == "36:00:00"
+    assert clock_time("1-00:00:10") == "24:00:10"
 
 
 @pytest.mark.parametrize("walltime", ["4 m", "1 h", "2-00:00:00"])
@@ -145,13 +168,13 @@ def test_the_script_says_what_the_profile_says(folder: Path) -> None:
         },
     )
     before = sorted(folder.rglob("*"))
-    script = job_script(profile, folder / "a run/cluster")
+    script = worker_script(SLURM, profile, folder / "a run/cluster")
     assert script.splitlines()[0] == "#!/usr/bin/env bash"
-    for line in ("-p gpu", "-A me", "--cpus-per-task=4", "--mem=3815M", "-t 02:00:00", "--constraint=avx2"):
+    for line in ("-p gpu", "-A me", "--cpus-per-task=4", "--mem=3815M", "-t 01:00:00", "--constraint=avx2"):
         assert f"#SBATCH {line}\n" in script
     assert f"#SBATCH -o '{folder}/a run/cluster/worker-%j.log'" in script
     assert "\nmodule load python\n/opt/python -m distributed.cli.dask_worker --scheduler-file" in script
-    for words in ("--nthreads 4", "--lifetime 6450s", "--interface lo", "--local-directory /scratch", "--name dmkl-0"):
+    for words in ("--nthreads 4", "--lifetime 3210s", "--interface lo", "--local-directory /scratch", "--name dmkl-0"):
         assert words in script
     assert "--nworkers" not in script
     assert sorted(folder.rglob("*")) == before
@@ -168,7 +191,9 @@ def test_dry_run_prints_the_script_and_does_nothing(folder: Path, capsys: pytest
     assert main([*command, "--cluster", "slurm", "-s", "cluster.walltime='03:00:00'", "-s", "cluster.queue=long"]) == 0
     shown = capsys.readouterr().out
     assert (
-        shown == job_script(read_profile("slurm", {"walltime": "3 h", "queue": "long"}), folder / "run/cluster") + "\n"
+        shown
+        == worker_script(SLURM, read_profile("slurm", {"walltime": "3 h", "queue": "long"}), folder / "run/cluster")
+        + "\n"
     )
     assert "#SBATCH -p long" in shown
     assert main(command) == 2
@@ -228,13 +253,13 @@ def test_keys_are_private_and_never_overwritten(folder: Path, capsys: pytest.Cap
     with pytest.raises(ClusterError, match="make them with: dmkl cluster keys"):
         security(True)
     (keys / "key.pem").chmod(0o644)
-    with pytest.raises(ClusterError, match="others can read"):
+    with pytest.raises(ClusterError, match="other users can read"):
         security(str(keys))
 
 
 def test_tls_is_in_the_script(folder: Path) -> None:
     keys = make_keys(folder / "keys")
-    script = job_script(read_profile("slurm", {"tls": "keys", "interface": "eth7"}), folder)
+    script = worker_script(SLURM, read_profile("slurm", {"tls": "keys", "interface": "eth7"}), folder)
     for words in (
         "--protocol tls://",
         f"--tls-ca-file {keys}/ca.pem",
@@ -247,7 +272,7 @@ def test_tls_is_in_the_script(folder: Path) -> None:
 def test_plain_connections_beyond_this_machine_are_refused_unless_told(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("dmkl.runtime.links.CONNECT_SECONDS", 0.2)
+    monkeypatch.setattr("dmkl.runtime.connections.LIMITS", dataclasses.replace(LIMITS, connect=0.2))
     command = ["train", "--example", "digits", "-o", "run", "--cluster", "tcp://192.0.2.1:9"]
     assert main(command) == 7
     said = capsys.readouterr().err
@@ -293,14 +318,14 @@ def test_a_scheduler_of_slurm_jobs_listens_where_it_was_told_to(folder: Path, mo
         program.write_text("#!/bin/sh\necho Submitted batch job 7\n")
         program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{folder / 'bin'}:{os.environ['PATH']}")
-    jobs = SlurmJobs(read_profile("slurm", {"jobs": 1}), folder / "run/cluster")
+    jobs = WorkerJobs(SLURM, read_profile("slurm", {"jobs": 1}), folder / "run/cluster")
     (folder / "run/cluster").mkdir(parents=True)
     try:
         jobs._start()
         assert listening(os.getpid()) == {"127.0.0.1"}
     finally:
         jobs.close()
-    script = job_script(read_profile("slurm"), folder / "run/cluster")
+    script = worker_script(SLURM, read_profile("slurm"), folder / "run/cluster")
     assert "--interface lo" in script
     assert "--dashboard-address 127.0.0.1:0" in script
 
@@ -318,7 +343,7 @@ def listening(pid: int) -> set[str]:
 def test_the_coordinators_script(folder: Path) -> None:
     profile = read_profile("slurm", {"walltime": "2 h", "coordinator": {"queue": "long", "requeues": 3}})
     command = ["python", "-m", "dmkl", "train", "it's.toml"]
-    script = coordinator_script(profile, Path("run/cluster"), "a b", command)
+    script = coordinator_script(SLURM, profile, Path("run/cluster"), "a b", command)
     for line in ("-J dmkl-a_b", "--open-mode=append", "--requeue", "--signal=B:USR1@180", "-p long", "-t 02:00:00"):
         assert f"#SBATCH {line}\n" in script
     assert """python -m dmkl train 'it'"'"'s.toml' &""" in script
@@ -331,8 +356,8 @@ def coordinate(folder: Path, command: str, *, number: int | None = None, restart
     requeue.parent.mkdir(exist_ok=True)
     requeue.write_text("#!/bin/sh\necho requeued $2\nkill -TERM $PPID\nsleep 0.2\nkill -KILL $PPID\n")
     requeue.chmod(0o755)
-    profile = Profile(interface="lo", coordinator={"requeues": 2})
-    script = coordinator_script(profile, folder, "x", ["bash", "-c", command])
+    profile = Profile(interface="lo", coordinator=CoordinatorProfile(requeues=2))
+    script = coordinator_script(SLURM, profile, folder, "x", ["bash", "-c", command])
     environment = {**os.environ, "PATH": f"{requeue.parent}:{os.environ['PATH']}", "SLURM_JOB_ID": "7"}
     environment["SLURM_RESTART_COUNT"] = str(restart)
     process = subprocess.Popen(["bash", "-c", script], env=environment, stdout=subprocess.PIPE, text=True)
@@ -378,7 +403,7 @@ def test_submit_prints_or_refuses(folder: Path, capsys: pytest.CaptureFixture[st
     assert f"-m dmkl train --example digits -o {folder}/run -s cluster.queue=long" in script
     assert """-s solve.tol=0.0001 -s 'run.cluster="slurm"'""" in script
     assert main(["submit", "--example", "digits", "--cluster", "local:2"]) == 2
-    assert "needs a SLURM profile" in capsys.readouterr().err
+    assert "needs a batch scheduler, not 'local:2'" in capsys.readouterr().err
     assert not (folder / "run").exists()
 
 
@@ -433,3 +458,140 @@ def test_a_folder_with_jobs_only_is_a_new_run(folder: Path) -> None:
     (run.path / "thesis.tex").touch()
     with pytest.raises(OutputError):
         run.check(config)
+
+
+class Torque(Scheduler):
+    """A scheduler that dmkl does not know, with the commands of PBS."""
+
+    title = "Torque"
+    cluster_class = "PBSCluster"
+    directive = "#PBS"
+    submit, cancel, requeue = ("qsub",), ("qdel",), ("qrerun",)
+    queue, show_queue = ("qstat", "-u", "me"), "qstat"
+    job_number, restarts = "$PBS_JOBID", "${PBS_RESTARTS:-0}"
+    variables, kept_variables = "PBS_", ("PBS_SERVER",)
+    transient = ("Cannot connect",)
+    example_directive = "-q fast"
+
+    def read_queue(self, output: str) -> dict[str, QueuedJob]:
+        states = {"Q": PENDING, "R": "RUNNING"}
+        lines = (line.split() for line in output.splitlines())
+        return {number: QueuedJob(name, states[state], "None") for number, name, state in lines}
+
+    def worker_options(self, profile: Profile, logs: Path) -> dict[str, object]:
+        return {
+            "account": profile.account or None,
+            "walltime": clock_time(profile.walltime),
+            "job_extra_directives": [f"-j oe -o {logs}"],
+        }
+
+    def coordinator_directives(self, own: CoordinatorProfile, name: str, log: Path, notice: float) -> list[str]:
+        return [f"-N {name}", f"-o {log}", f"-l walltime={clock_time(own.walltime)}", f"-l ncpus={own.cores}"]
+
+
+@pytest.fixture
+def torque(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The same folder, on a machine with the commands of that scheduler: they keep the queue in a file."""
+    programs = {
+        "qsub": """env > environment; cp "$1" submitted.sh; echo "17 dmkl-digits Q" >> queue; echo 17.head""",
+        "qstat": "cat queue 2>/dev/null || true",
+        "qdel": 'for job; do echo "$job" >> cancelled; done; rm -f queue',
+    }
+    (folder / "bin").mkdir()
+    for name, body in programs.items():
+        (folder / "bin" / name).write_text(f"#!/bin/sh\n{body}\n")
+        (folder / "bin" / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder / 'bin'}:{os.environ['PATH']}")
+    monkeypatch.setenv("PBS_JOBID", "3")
+    monkeypatch.setenv("PBS_SERVER", "head")
+    monkeypatch.setattr(SCHEDULERS, "_entries", dict(SCHEDULERS._entries))
+    SCHEDULERS.register("torque", Torque())
+    (folder / "cluster/torque.toml").write_text(template("torque", "Torque"))
+    return folder
+
+
+def test_another_scheduler_is_one_class_and_one_line(torque: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source = ["--example", "digits", "-o", "run", "--cluster", "torque", "-s", "cluster.queue=long"]
+    assert main(["train", *source, "--dry-run"]) == 0
+    script = capsys.readouterr().out
+    name = job_name(torque / "run/cluster")
+    for line in (f"-N {name}", "-q long", "-l walltime=01:00:00", f"-j oe -o {torque}/run/cluster"):
+        assert f"#PBS {line}\n" in script
+    assert f"--scheduler-file {torque}/run/cluster/scheduler.json --name dmkl-0" in script
+    assert "SBATCH" not in script
+    assert main(["submit", *source, "--dry-run"]) == 0
+    script = capsys.readouterr().out
+    assert "#PBS -N dmkl-digits\n" in script
+    assert 'qrerun "$PBS_JOBID"' in script
+    assert not re.search("SBATCH|SLURM|scontrol", script)
+    assert subprocess.run(["bash", "-n"], input=script, text=True, check=False).returncode == 0
+    assert not (torque / "run").exists()
+    assert main(["cluster", "profile", "torque"]) == 0
+    assert "dmkl train CONFIG --cluster torque" in capsys.readouterr().out
+
+
+def test_another_scheduler_submits_lists_and_cancels(torque: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["submit", "--example", "digits", "-o", "run", "--cluster", "torque"]
+    assert main([*command, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["job"] == "17"
+    assert (torque / "submitted.sh").read_text() == (torque / "run/cluster/coordinator.sh").read_text()
+    environment = (torque / "environment").read_text()
+    assert "PBS_SERVER=head" in environment
+    assert "PBS_JOBID" not in environment
+    assert main(command) == 7
+    assert "in the queue already, as job 17\nhint: qdel 17 would end it" in capsys.readouterr().err
+    scheduler = SCHEDULERS["torque"]
+    assert scheduler.jobs() == {"17": ("dmkl-digits", PENDING, "None")}
+    assert scheduler.jobs("other") == {}
+    scheduler.cancel_jobs("dmkl-digits")
+    assert (torque / "cancelled").read_text() == "17\n"
+    assert main(["doctor"]) in (0, 1)
+    assert "torque: qsub, qstat, qdel found" in capsys.readouterr().out
+
+
+def test_another_schedulers_workers_are_submitted_by_its_commands(torque: Path) -> None:
+    jobs = WorkerJobs(SCHEDULERS["torque"], read_profile("torque", {"jobs": 1}), torque / "run/cluster")
+    (torque / "run/cluster").mkdir(parents=True)
+    try:
+        jobs._start()
+        deadline = time.monotonic() + 20
+        while not (torque / "queue").exists():
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        expected = worker_script(SCHEDULERS["torque"], read_profile("torque"), torque / "run/cluster")
+        assert (torque / "submitted.sh").read_text() == expected
+        assert "PBS_JOBID" not in (torque / "environment").read_text()
+    finally:
+        jobs.close()
+    assert "17" in (torque / "cancelled").read_text()
+
+
+def test_a_cluster_that_is_none_is_refused_with_the_known_schedulers(torque: Path) -> None:
+    with pytest.raises(ConfigError, match=r"'slrm' is not a cluster; use none, .*slurm\[:PROFILE\], torque\["):
+        open_runtime("slrm").__enter__()
+    with pytest.raises(ConfigError, match=r"unknown batch scheduler 'slrm'; did you mean 'slurm'.*torque"):
+        SCHEDULERS["slrm"]
+
+
+def test_scheduler_output_that_is_not_understood_is_refused(torque: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (torque / "bin/qsub").write_text("#!/bin/sh\necho no such luck\n")
+    assert main(["submit", "--example", "digits", "-o", "run", "--cluster", "torque"]) == 7
+    assert "qsub refused the job: qsub printed no job number: 'no such luck'" in capsys.readouterr().err
+
+
+def test_slurms_queue_is_read() -> None:
+    output = "12|PENDING|Resources|dmkl-1|a\n13|RUNNING|None|x\nnot a job\n"
+    assert SLURM.read_queue(output) == {
+        "12": QueuedJob("dmkl-1|a", PENDING, "Resources"),
+        "13": QueuedJob("x", "RUNNING", "None"),
+    }
+
+
+def test_no_other_module_knows_a_scheduler_by_its_commands() -> None:
+    package = Path(dmkl.__file__).parent
+    found = {
+        str(path.relative_to(package))
+        for path in package.rglob("*.py")
+        if re.search(r"\b(sbatch|squeue|scancel|scontrol|SBATCH|SLURM_)", path.read_text())
+    }
+    assert found == {"runtime/jobs/slurm.py"}

@@ -10,7 +10,7 @@ from hypothesis.extra.numpy import arrays
 from scipy.optimize import minimize
 
 from dmkl.problems.proxes import GroupNorm, groups_of
-from dmkl.solvers.mikl.descent import lower_bound
+from dmkl.solvers.per_kernel.forward_backward import lower_bound
 
 S, N = 3, 4  # kernels, samples
 PQ = [(1, 1), (2, 1), (1, 2), (2, 2)]

@@ -1,4 +1,4 @@
-"""README and CLI.md say what is: their Python runs, their commands exist, the reference is the commands' own."""
+"""README and the guide: their Python runs, their commands and options exist, the README stays short."""
 
 from __future__ import annotations
 
@@ -20,17 +20,20 @@ from dmkl.runtime import Local
 from dmkl.store import build_store
 
 ROOT = Path(dmkl.__file__).parent.parent
-README = (ROOT / "README.md").read_text()
+GUIDE = ROOT / "dmkl/docs/guide"
+README = ROOT / "README.md"
+PAGES = [README, *sorted(GUIDE.glob("*.md"))]
+LONGEST_README = 1200  # words, without code and without the race
 
 
-def blocks(language: str) -> list[str]:
-    every = re.findall(r"^```(\w*)\n(.*?)^```$", README, flags=re.DOTALL | re.MULTILINE)
+def blocks(page: Path, language: str) -> list[str]:
+    every = re.findall(r"^```(\w*)\n(.*?)^```$", page.read_text(), flags=re.DOTALL | re.MULTILINE)
     return [text for named, text in every if named == language]
 
 
 @pytest.fixture
 def names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, object]:
-    """What the examples take for granted: ten columns X, classes y, a store of kernels on them, some of its samples."""
+    """The names that the examples use: ten columns X, classes y, a store of kernels on them, some of its samples."""
     monkeypatch.chdir(tmp_path)
     data = three_classes(90)
     assert data.labels is not None
@@ -41,32 +44,58 @@ def names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, object]:
     return {"np": np, "X": X, "y": data.labels.values, "samples": np.arange(0, 90, 2)}
 
 
-def test_python_examples_run(names: dict[str, object]) -> None:
-    """One after the other, as they are read; the last ones, for people from elsewhere, have test_migration.py."""
-    for code in [code for code in blocks("python") if code not in README.partition("## Coming from ")[2]]:
-        exec(compile(code, "README.md", "exec"), names)
+PYTHON = [page for page in PAGES if blocks(page, "python") and page.stem != "coming-from"]  # which test_migration runs
+
+
+@pytest.mark.parametrize("page", PYTHON, ids=lambda page: page.stem)
+def test_python_examples_run(page: Path, names: dict[str, object]) -> None:
+    """The code of a page runs from top to bottom."""
+    for code in blocks(page, "python"):
+        exec(compile(code, page.name, "exec"), names)
+
+
+def test_there_are_examples() -> None:
+    assert {page.stem for page in PYTHON} >= {"README", "python", "tuning", "clusters"}
 
 
 def test_the_reference_is_up_to_date() -> None:
-    written = (ROOT / "dmkl/CLI.md").read_text()
-    assert written == reference(), "run: python -m dmkl.cli.reference > dmkl/CLI.md"
+    written = (ROOT / "dmkl/docs/reference/cli.md").read_text()
+    assert written == reference(), "run: python -m dmkl.cli.reference > dmkl/docs/reference/cli.md"
 
 
-def commands() -> list[list[str]]:
-    """Every dmkl command in the README's shell blocks, without comments."""
-    lines = [line.split(" #")[0].strip() for block in blocks("") for line in block.splitlines()]
+def commands(page: Path) -> list[list[str]]:
+    """Every dmkl command in the shell blocks of a page, without comments."""
+    lines = [line.split(" #")[0].strip() for block in blocks(page, "") for line in block.splitlines()]
     parts = [part for line in lines for part in re.split(r"\s{4,}(?=dmkl )|&& \S*(?=dmkl )", line)]
     return [part.split()[1:] for part in parts if part.startswith("dmkl ")]
 
 
-def test_the_readme_has_commands() -> None:
-    assert {words[0] for words in commands()} >= {"init", "kernels", "train", "evaluate", "predict", "info", "doctor"}
+def test_the_pages_have_commands() -> None:
+    everywhere = {words[0] for page in PAGES for words in commands(page)}
+    assert {words[0] for words in commands(README)} >= {"init", "train", "tune", "evaluate", "predict", "doctor"}
+    assert everywhere == set(cli.commands)
 
 
-@pytest.mark.parametrize("words", commands(), ids=" ".join)
+@pytest.mark.parametrize(
+    "words", [words for page in PAGES for words in commands(page)], ids=lambda words: " ".join(words)
+)
 def test_commands_and_options_exist(words: list[str]) -> None:
     command: click.Command = cli
     while isinstance(command, click.Group):
         command, words = command.commands[words[0]], words[1:]
     known = {name for parameter in command.params for name in (*parameter.opts, *parameter.secondary_opts)}
     assert {word.split("=")[0] for word in words if word.startswith("-")} <= known
+
+
+def test_the_readme_is_short() -> None:
+    text = re.sub(r"<!-- race -->.*?<!-- /race -->|```.*?```", "", README.read_text(), flags=re.DOTALL)
+    assert len(text.split()) <= LONGEST_README
+
+
+def test_the_two_commands_of_a_newcomer_come_first() -> None:
+    """`.ci/run` takes the first line with each of these words and runs it."""
+    lines = README.read_text().splitlines()
+    train = next(line for line in lines if "dmkl train --example" in line)
+    test = next(line for line in lines if "-m pytest" in line)
+    assert train == "python3 -m venv .venv && .venv/bin/pip install -q . && .venv/bin/dmkl train --example digits"
+    assert test.startswith("python3 -m venv --clear .venv && .venv/bin/pip install -q -e '.[test]' && ")

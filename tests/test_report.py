@@ -18,11 +18,14 @@ from report_cases import CASES, HOSTILE, a_run
 
 from dmkl.cli.main import main
 from dmkl.errors import OutputError
-from dmkl.report.charts import Axis, Series, _tick, around, line_chart
-from dmkl.report.citations import PAPERS
-from dmkl.report.curves import RECALL, precisions
-from dmkl.report.images import BLUE, levels, png, shades, shrink
+from dmkl.report import Contents
+from dmkl.report.charts import Axis, Series, _tick, around, histogram, line_chart
+from dmkl.report.images import BLUE, levels, picture, png, shades, shrink
+from dmkl.report.markup import BARS, Section, details, figure, legend, paragraph, section, table
 from dmkl.report.page import page
+from dmkl.report.parts import PARTS
+from dmkl.report.parts.citations import PAPERS
+from dmkl.report.parts.curves import RECALL, precisions
 from dmkl.run import RunDirectory
 from dmkl.run.reporting import read_run, rounds
 from dmkl.solvers import FORMULATIONS
@@ -149,6 +152,45 @@ def test_every_part_that_was_asked_for_is_there() -> None:
     assert "class" not in " ".join(without.words).lower().replace("classification", "")
 
 
+def test_a_part_is_one_line_in_the_registry(monkeypatch: pytest.MonkeyPatch) -> None:
+    def hello(contents: Contents) -> Section:
+        return section("Hello <there>", paragraph(f"from {contents.name}"))
+
+    monkeypatch.setattr(PARTS, "_entries", {**PARTS._entries, "hello": hello})
+    text = page(CASES["hostile names"]())
+    found = checked(text)
+    assert "hello" in found.ids & found.links
+    assert "Hello <there>" in found.words
+    assert f"from runs/{HOSTILE}" in found.words
+    assert list(PARTS)[:2] == ["score", "certificate"]  # the order of the page
+    order = [text.index(f'<section id="{name}"') for name in PARTS if name in found.ids]
+    assert order == sorted(order)
+
+
+def test_a_part_without_markup_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(PARTS, "_entries", {"none": lambda contents: None, "empty": lambda contents: section("E")})
+    found = checked(page(a_run()))
+    assert not found.ids
+    assert not found.links
+
+
+def test_texts_are_escaped_wherever_they_stand() -> None:
+    for piece in (
+        paragraph(HOSTILE),
+        table(HOSTILE, [HOSTILE, HOSTILE], [(HOSTILE, HOSTILE)]),
+        legend([(BARS[0], HOSTILE)]),
+        figure(HOSTILE, paragraph(HOSTILE)),
+        details(HOSTILE, paragraph(HOSTILE)),
+        line_chart(HOSTILE, [Series(HOSTILE, [(0, 1)])] * 2, Axis(HOSTILE, 0, 1), Axis(HOSTILE, 0, 1)),
+        histogram(HOSTILE, HOSTILE, HOSTILE, [1], [0.0, 1.0]),
+        picture(np.zeros((1, 1), np.uint8), shades(BLUE), HOSTILE, height=4),
+    ):
+        checker = Checker()
+        checker.feed(f"<table>{piece}</table>")
+        assert "<script" not in piece
+        assert HOSTILE not in piece
+
+
 def test_an_unfinished_run_says_so() -> None:
     words = spoken(page(CASES["unfinished"]()))
     assert "not finished" in words
@@ -162,12 +204,15 @@ def test_the_certificate_has_the_numbers() -> None:
     gap, objective, dual = (run.model.about[name] for name in ("gap", "objective", "dual"))
     worst = int(np.argmax(gap))
     words = spoken(page(run))
-    assert f"for any class, can have an objective more than {100 * gap[worst]:#.2g} % below ours." in words
-    ours, bound = re.search(r"there our objective is ([\d.]+), .*? with the value ([\d.]+)\. ", words).groups()  # type: ignore[union-attr]
+    assert f"can lower the objective of any class by more than {100 * gap[worst]:#.2g} %." in words
+    assert f"The loosest bound is for class “{run.model.outputs[worst]}”, where" in words
+    found = re.search(r"objective of this model is ([\d.]+), .*? dual point has the value ([\d.]+)\. ", words)
+    assert found is not None
+    ours, bound = found.groups()
     assert (float(ours), float(bound)) == pytest.approx((objective[worst], dual[worst]), rel=1e-3)
     assert float(bound) < float(ours)
     loose = replace(run.model, about={**run.model.about, "gap": [0.2] * 5})
-    assert "Not proved to the tolerance: another choice" in spoken(page(replace(run, model=loose)))
+    assert "Not certified to the tolerance: another choice" in spoken(page(replace(run, model=loose)))
     unknown = replace(run.model, about={**run.model.about, "gap": [np.inf] * 5, "dual": [-np.inf] * 5})
     assert "Nothing is proved yet" in spoken(page(replace(run, model=unknown)))
 
@@ -184,7 +229,10 @@ def test_what_tune_leaves_is_shown() -> None:
     tuning = {"metric": "mean_average_precision", "folds": 5, "rule": "one standard error", "chosen": 0, "table": rows}
     text = page(replace(a_run(), tuning=tuning, tuning_drawing="<svg><script>1</script></svg>"))
     words = spoken(text)
-    assert "chosen by the rule “one standard error”: VSKL C=1." in words
+    assert (
+        "compared by mean average precision in 5-fold cross-validation. The rule “one standard error” chose VSKL C=1."
+        in words
+    )
     assert "VSKL C=10 0.93 0.01" in words
     assert "<script" not in text
 

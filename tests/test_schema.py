@@ -1,4 +1,4 @@
-"""The schema for editors says what the parser says, and the file in the package is up to date."""
+"""The schema for editors agrees with the parser, and editors find it."""
 
 from __future__ import annotations
 
@@ -6,15 +6,21 @@ import json
 import tomllib
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote, urlparse
 
+import numpy as np
 import pytest
 
+from dmkl.cli.main import main
 from dmkl.config import parse_config
 from dmkl.errors import ConfigError
 from dmkl.kernels.functions import KERNELS
 from dmkl.run import EXAMPLES, resolved
-from dmkl.run.start import SCHEMA, schema
+from dmkl.run.start import schema, schema_file
+from dmkl.runtime.jobs import SCHEDULERS
+from dmkl.runtime.jobs.profile import template
 from dmkl.solvers import FORMULATIONS
+from dmkl.version import __version__
 
 PYTHON = {"integer": int, "string": str, "boolean": bool, "array": list, "object": dict, "number": (int, float)}
 KEYWORDS = {  # all that draft 4 and 2020-12 mean the same by; editors know no more than draft 4
@@ -70,9 +76,42 @@ BAD: list[dict[str, Any]] = [
 ]
 
 
-def test_the_file_in_the_package_is_what_the_registries_make() -> None:
-    made = json.dumps(schema(), indent=1, allow_nan=False) + "\n"
-    assert made == SCHEMA.read_text(), "run: dmkl init --schema > dmkl/dmkl.schema.json"
+def test_a_new_configuration_names_the_schema_of_its_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    np.savez(tmp_path / "data.npz", X=np.arange(40.0).reshape(20, 2), y=np.arange(20) % 2)
+    assert main(["init", str(tmp_path / "data.npz"), "-q", "-o", str(tmp_path / "data.toml")]) == 0
+    text = (tmp_path / "data.toml").read_text()
+    address = text.partition("\n")[0].removeprefix("#:schema ")
+    path = Path(unquote(urlparse(address).path))
+    assert address == path.as_uri()
+    assert __version__ in path.name
+    assert json.loads(path.read_text()) == schema()
+    assert fits(tomllib.loads(text), json.loads(path.read_text()))
+
+
+def test_the_command_prints_the_same_schema(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert main(["init", "--schema"]) == 0
+    path = schema_file()
+    assert path is not None
+    assert capsys.readouterr().out == path.read_text()
+
+
+def test_a_cache_that_cannot_be_written_costs_the_schema_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    assert schema_file() is None
+    np.savez(tmp_path / "data.npz", X=np.arange(40.0).reshape(20, 2), y=np.arange(20) % 2)
+    assert main(["init", str(tmp_path / "data.npz"), "-q", "-o", str(tmp_path / "data.toml")]) == 0
+    assert (tmp_path / "data.toml").read_text().startswith("# 20 samples")
+
+
+def test_every_key_of_the_cluster_table_is_explained() -> None:
+    cluster = schema()["properties"]["cluster"]["properties"]
+    for table in (cluster, cluster["coordinator"]["properties"]):
+        assert all(key["description"] for key in table.values())
 
 
 @pytest.mark.parametrize("table", BAD, ids=[json.dumps({k: t[k] for k in t if t[k] != GOOD.get(k)}) for t in BAD])
@@ -101,10 +140,12 @@ def test_the_schema_takes_every_kernel_as_it_is_written_down(name: str) -> None:
     assert fits({**GOOD, "kernels": [{**table.pop("params"), **table}]}, schema())
 
 
-def test_the_schema_takes_the_readme_s_file_and_the_cluster_profile() -> None:
-    root = SCHEMA.parents[1]
-    blocks = (root / "README.md").read_text().split("```toml\n")[1:]
-    profile = tomllib.loads(Path(root, "cluster/slurm.toml").read_text())
+def test_the_schema_takes_the_files_of_the_documents_and_the_cluster_profile() -> None:
+    root = Path(__file__).parents[1]
+    pages = [root / "README.md", *sorted((root / "dmkl/docs/guide").glob("*.md"))]
+    blocks = [block for page in pages for block in page.read_text().split("```toml\n")[1:]]
+    assert len(blocks) >= 3
+    profile = tomllib.loads(template("slurm", SCHEDULERS["slurm"].title))
     for block in blocks:
         table = tomllib.loads(block.partition("```")[0])
         assert fits({**table, "cluster": profile}, schema())

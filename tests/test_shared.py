@@ -16,10 +16,9 @@ from scipy.optimize import linprog
 import dmkl
 from dmkl.errors import ConfigError, ResourceError
 from dmkl.solvers import fixed_weights, working_sets
-from dmkl.solvers.shared.classes import Question, solve_class
-from dmkl.solvers.shared.cuts import Cuts
-from dmkl.solvers.shared.sampling import Known, Walk, estimate, smoothed
-from dmkl.solvers.shared.simplex_qp import simplex_qp
+from dmkl.solvers.bundle.class_svms import ClassSvm, solve_class
+from dmkl.solvers.bundle.cutting_planes import CuttingPlanes, simplex_qp
+from dmkl.solvers.bundle.stochastic import ControlVariate, SaddleIterates, estimate, smoothed
 from dmkl.stack import KernelStack, open_stack
 from dmkl.store import KernelStore
 from pipelines.benchmarks.shared_weights.synthetic import gaussian_kernels, synthetic
@@ -149,7 +148,7 @@ def test_blocks_are_gathered_in_batches_that_fit(
     stack = open_stack(store.path, backend="disk", workers=1)
     free = dmkl.solve(stack, store.labels, dmkl.SharedMKL(C=10.0))
     room = 1.2 * store.s * 4 * free.state.working.sum(axis=0).max() ** 2  # one class, and not two
-    monkeypatch.setattr("dmkl.solvers.shared.sum.block_room", lambda problem: int(room))
+    monkeypatch.setattr("dmkl.solvers.bundle.sum_of_classes.block_room", lambda problem: int(room))
     batched = dmkl.solve(stack, store.labels, dmkl.SharedMKL(C=10.0))
     assert batched.passes > free.passes
     assert np.array_equal(batched.coef, free.coef)
@@ -175,25 +174,25 @@ def test_a_batch_of_classes_is_solved_at_once(store: KernelStore) -> None:
 def classes_at(case: dict[str, Any], weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """H_k and D_a(beta_k) of every class at these weights."""
     K, Y = ARRAYS[case["kernels"]], np.where(ARRAYS[case["Y"]] > 0, 1.0, -1.0)
-    answers = [
-        solve_class(Question(K, y, case["C"], case["bias"], weights, np.zeros(len(y)), 1e-9, "smo", False))
+    solutions = [
+        solve_class(ClassSvm(K, y, case["C"], case["bias"], weights, np.zeros(len(y)), 1e-9, "smo", False))
         for y in np.ascontiguousarray(Y.T)
     ]
-    forms = np.array([answer.forms for answer in answers])
-    return np.array([answer.total for answer in answers]) - 0.5 * forms @ weights, forms
+    forms = np.array([solution.forms for solution in solutions])
+    return np.array([solution.total for solution in solutions]) - 0.5 * forms @ weights, forms
 
 
 @pytest.mark.parametrize("batch", [1, 3])
 @pytest.mark.parametrize("known", [False, True])
 def test_sampled_gradients_average_to_the_full_ones(batch: int, known: bool) -> None:
-    """Proposition 1, for one class a time and for batches, with and without what is known from before."""
+    """Proposition 1, for single classes and for batches, with and without a control variate."""
     rng = np.random.default_rng(0)
     weights = rng.dirichlet(np.ones(6))
     values, forms = classes_at(CASES[4], weights)
     m, draws = len(values), 20_000
     gamma = rng.dirichlet(np.ones(m))
     chances = smoothed(gamma, 0.2)
-    before = Known(0.8 * values, 1.3 * forms) if known else Known(np.zeros(m), np.zeros_like(forms))
+    before = ControlVariate(0.8 * values, 1.3 * forms) if known else ControlVariate(np.zeros(m), np.zeros_like(forms))
     estimates = []
     for _ in range(draws):
         sampled = rng.choice(m, batch, p=chances)
@@ -204,13 +203,13 @@ def test_sampled_gradients_average_to_the_full_ones(batch: int, known: bool) -> 
     assert (np.abs(mean - full) < 4.5 * spread + 1e-9 * np.abs(full)).all()
 
 
-def test_what_is_known_calms_the_estimates() -> None:
+def test_a_control_variate_reduces_the_variance() -> None:
     weights = np.full(6, 1 / 6)
     values, forms = classes_at(CASES[4], weights)
     m = len(values)
     gamma = np.full(m, 1 / m)
     spreads = []
-    for before in (Known(np.zeros(m), np.zeros_like(forms)), Known(0.9 * values, 0.9 * forms)):
+    for before in (ControlVariate(np.zeros(m), np.zeros_like(forms)), ControlVariate(0.9 * values, 0.9 * forms)):
         found = [estimate(np.array([k]), values[[k]], forms[[k]], gamma, gamma, before)[1] for k in range(m)]
         spreads.append(np.std(found, axis=0).sum())
     assert spreads[1] < 0.2 * spreads[0]
@@ -218,17 +217,17 @@ def test_what_is_known_calms_the_estimates() -> None:
 
 def test_nothing_overflows_with_many_classes_and_vanishing_gamma() -> None:
     s, m = 5, 10_000
-    walk = Walk.start(s, m)
-    walk.log_gamma = -np.linspace(0, 3000, m)  # most are zero in floating point
+    iterates = SaddleIterates.start(s, m)
+    iterates.log_gamma = -np.linspace(0, 3000, m)  # most are zero in floating point
     rng = np.random.default_rng(0)
     for eta in (0.0, 1e3):
         for scale in (1e-200, 1.0, 1e200):
-            chances = smoothed(walk.gamma, 0.2)
+            chances = smoothed(iterates.gamma, 0.2)
             sampled = rng.choice(m, 1, p=chances)
-            nothing = Known(np.zeros(m), np.zeros((m, s)))
-            step = estimate(sampled, np.array([scale]), scale * rng.random((1, s)), walk.gamma, chances, nothing)
-            walk.move(*step, eta)
-            for shares in (walk.weights, walk.gamma, *walk.average):
+            nothing = ControlVariate(np.zeros(m), np.zeros((m, s)))
+            step = estimate(sampled, np.array([scale]), scale * rng.random((1, s)), iterates.gamma, chances, nothing)
+            iterates.move(*step, eta)
+            for shares in (iterates.weights, iterates.gamma, *iterates.average):
                 assert np.isfinite(shares).all()
                 assert shares.sum() == pytest.approx(1.0)
 
@@ -254,15 +253,15 @@ def test_the_small_program_is_solved_like_a_linear_program(seed: int, s: int, ro
 def test_cuts_never_exceed_the_objective() -> None:
     rng = np.random.default_rng(1)
     case = CASES[6]
-    cuts = Cuts.none(6)
+    cuts = CuttingPlanes.none(6)
     for _ in range(3):
         weights = rng.dirichlet(np.ones(6))
         values, forms = classes_at(case, weights)
         cuts = cuts.plus(values + 0.5 * forms @ weights, forms, np.arange(len(values)))
     for _ in range(5):
         weights = rng.dirichlet(np.ones(6))
-        assert (cuts.at(weights, 4) <= classes_at(case, weights)[0] * (1 + 1e-8)).all()
-    assert cuts.lowest(np.full(6, 1 / 6), np.zeros((6, 6))).bound <= case["value"]
+        assert (cuts.highest_of_each(weights, 4) <= classes_at(case, weights)[0] * (1 + 1e-8)).all()
+    assert cuts.minimum(np.full(6, 1 / 6), np.zeros((6, 6))).bound <= case["value"]
 
 
 def test_curvature_is_how_the_gradient_changes() -> None:
@@ -272,7 +271,7 @@ def test_curvature_is_how_the_gradient_changes() -> None:
     for intercept in (False, True):
 
         def at(p: np.ndarray, b: bool = intercept) -> Any:
-            return solve_class(Question(K, y, 10.0, b, p, np.zeros(len(y)), 1e-13, "smo", True))
+            return solve_class(ClassSvm(K, y, 10.0, b, p, np.zeros(len(y)), 1e-13, "smo", True))
 
         change = -0.5 * (at(weights + h * step).forms - at(weights - h * step).forms) / (2 * h)
         assert np.allclose(at(weights).curvature @ step, change, rtol=1e-3, atol=1e-3 * np.abs(change).max())

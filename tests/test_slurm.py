@@ -23,7 +23,8 @@ from conftest import assert_same_model
 from test_crash import write_data
 
 from dmkl.runtime import open_runtime
-from dmkl.runtime.keys import make_keys
+from dmkl.runtime.jobs.workers import WatchOptions
+from dmkl.runtime.tls import make_keys
 
 pytestmark = pytest.mark.slurm
 
@@ -371,7 +372,7 @@ def test_jobs_that_cannot_start_end_the_run(folder: Path) -> None:
 
 
 def test_time_in_the_queue_is_no_time_to_start(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dmkl.runtime.slurm.STARTING", 30.0)
+    monkeypatch.setattr("dmkl.runtime.jobs.workers.OPTIONS", WatchOptions(starting=30.0))
     monkeypatch.chdir(folder)
     settings = {"jobs": 1, "job_extra_directives": ["--begin=now+45seconds"]}
     started = time.monotonic()
@@ -396,7 +397,8 @@ def slow(x: int) -> int:
 
 def test_as_many_jobs_as_there_is_work_for(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
-    monkeypatch.setattr("dmkl.runtime.slurm.CALM", {"interval": "1s", "wait_count": 3})
+    soon = WatchOptions(adaptation={"interval": "1s", "wait_count": 3})
+    monkeypatch.setattr("dmkl.runtime.jobs.workers.OPTIONS", soon)
     monkeypatch.chdir(folder)
     seen: list[int] = []
     with open_runtime("slurm", settings={"minimum_jobs": 1, "maximum_jobs": 3}, folder=tmp_path) as runtime:

@@ -24,20 +24,20 @@ from dmkl.errors import ConfigError, DataError, DeadlineReached
 from dmkl.events import PointDone
 from dmkl.kernels import plan_bank
 from dmkl.model import load_model
-from dmkl.report.tuning import draw_tuning
+from dmkl.report.tuning_chart import draw_tuning
 from dmkl.runtime import Local
 from dmkl.solvers import FORMULATIONS
 from dmkl.stack import KernelStack, open_stack
 from dmkl.stack.computed import ComputedShard
 from dmkl.store import KernelStore, build_store
-from dmkl.tuning import Tuned, named_points
-from dmkl.tuning.choice import Row, choose
-from dmkl.tuning.points import all_points, paths
+from dmkl.tuning import Tuned, named_candidates
+from dmkl.tuning.candidates import all_candidates, paths
+from dmkl.tuning.selection import PointScore, choose
 
 POINTS = dmkl.grid(dmkl.VSKL, q=(1.0, np.inf), C=(0.1, 5.0))
 
 
-def table(tuned: Tuned) -> list[Row]:
+def table(tuned: Tuned) -> list[PointScore]:
     """Everything but how long it took."""
     return [dataclasses.replace(row, seconds=0.0) for row in tuned.rows]
 
@@ -89,7 +89,7 @@ def test_means_and_standard_errors(tuned: Tuned) -> None:
 @pytest.mark.parametrize("name", FORMULATIONS)
 def test_every_formulation_has_a_grid_and_can_be_tuned(name: str, stack: KernelStack, store: KernelStore) -> None:
     assert store.labels is not None
-    points = all_points([FORMULATIONS[name]], stack, store.labels)
+    points = all_candidates([FORMULATIONS[name]], stack, store.labels)
     assert len(points) >= 4
     assert len(set(points)) == len(points)
     assert all(np.isfinite(point.strength) and point.strength > 0 for point in points)
@@ -138,7 +138,7 @@ def test_finished_points_are_not_solved_again(
 ) -> None:
     kept = {"folds": 3, "folder": tmp_path}
     first = dmkl.tune(stack, store.labels, POINTS, **kept)
-    monkeypatch.setattr("dmkl.tuning.walk.solve", lambda *_, **__: pytest.fail("solved again"))
+    monkeypatch.setattr("dmkl.tuning.fold_path.solve", lambda *_, **__: pytest.fail("solved again"))
     assert dmkl.tune(stack, store.labels, POINTS, **kept).rows == first.rows
 
 
@@ -212,8 +212,8 @@ def test_several_labels_and_real_targets(rng: np.random.Generator) -> None:
     assert found.rows[found.chosen].kernels == 1
 
 
-def row(formulation: Any, mean: float, kernels: float, se: float = 0.02) -> Row:
-    return Row(formulation, mean, se, kernels, (mean,), 1, 1, 0, 0.0)
+def row(formulation: Any, mean: float, kernels: float, se: float = 0.02) -> PointScore:
+    return PointScore(formulation, mean, se, kernels, (mean,), 1, 1, 0, 0.0)
 
 
 def test_the_one_standard_error_rule() -> None:
@@ -240,15 +240,15 @@ def test_of_equals_the_strongest_regularisation() -> None:
 
 
 def test_values_as_people_write_them() -> None:
-    (cls, given), (_, other) = named_points(
+    (cls, given), (_, other) = named_candidates(
         ["mikl", "vskl"], {"norm": [2, "21;1"], "C": [1, "inf"][:1], "lam": [1]}, {"vskl": {"q": 2.0, "C": 3.0}}
     )
     assert cls is dmkl.MIKL
     assert given == {"norm": ["2", "21;1"], "lam": [1.0]}
     assert other == {"C": [1.0]}
-    assert named_points(["vskl"], {"q": ["inf"]}, {})[0][1] == {"q": [np.inf]}
-    assert named_points(["spicy"], {}, {"spicy": {"C": 5.0, "loss": "squared"}})[0][1] == {"loss": ["squared"]}
-    assert named_points(["obscure"], {"lam": [0.1]}, {})[0][1] == {"lam": [0.1]}
+    assert named_candidates(["vskl"], {"q": ["inf"]}, {})[0][1] == {"q": [np.inf]}
+    assert named_candidates(["spicy"], {}, {"spicy": {"C": 5.0, "loss": "squared"}})[0][1] == {"loss": ["squared"]}
+    assert named_candidates(["obscure"], {"lam": [0.1]}, {})[0][1] == {"lam": [0.1]}
 
 
 @pytest.mark.parametrize(
@@ -264,7 +264,7 @@ def test_values_as_people_write_them() -> None:
 )
 def test_bad_grids_are_refused_before_any_work(names: list[str], values: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        named_points(names, values, {})
+        named_candidates(names, values, {})
 
 
 def test_bad_searches_are_refused(stack: KernelStack, store: KernelStore) -> None:

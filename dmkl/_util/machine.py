@@ -7,6 +7,8 @@ import ctypes
 import functools
 import math
 import os
+import threading
+import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -78,6 +80,25 @@ class Scratch:
     def release(self) -> None:
         """Have no memory until it is asked for again."""
         self._memory, self.used = np.empty(0, np.uint8), 0
+
+
+_thread = threading.local()
+_scratches: weakref.WeakSet[Scratch] = weakref.WeakSet()  # of all threads
+
+
+def thread_scratch() -> Scratch:
+    """The scratch memory of this thread, which it keeps from task to task."""
+    if not hasattr(_thread, "scratch"):
+        _thread.scratch = Scratch()
+        _scratches.add(_thread.scratch)
+    scratch: Scratch = _thread.scratch
+    return scratch
+
+
+def release_scratch() -> None:
+    """Free the scratch memory of all threads; no task may be running."""
+    for scratch in _scratches:
+        scratch.release()
 
 
 def require_free(nbytes: int, what: str) -> None:

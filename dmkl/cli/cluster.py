@@ -1,4 +1,4 @@
-"""dmkl cluster: what clusters need besides workers."""
+"""dmkl cluster: what clusters need besides workers: keys and profiles."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dmkl.cli.console import Console
 
 @click.group()
 def cluster() -> None:
-    """Keys for encrypted clusters."""
+    """Keys of encrypted clusters, and profiles of batch schedulers."""
 
 
 @cluster.command()
@@ -19,15 +19,15 @@ def cluster() -> None:
     "--output",
     type=click.Path(),
     metavar="FOLDER",
-    help="Where to (default: ~/.config/dmkl/keys); all nodes must see it.",
+    help="Folder to write (default: ~/.config/dmkl/keys); all nodes must see it.",
 )
 @options.output
 def keys(output: str | None, as_json: bool, verbose: int, quiet: bool) -> None:
-    """Make the certificates of tls:// and of tls = true in a SLURM profile.
+    """Make the certificates of tls:// and of tls = true in a cluster profile.
 
-    Scheduler, workers and coordinator show each other the same certificate: who has the folder can get in.
+    Scheduler, workers and coordinator show each other the same certificate: whoever can read the folder can connect.
     """
-    from dmkl.runtime.keys import AUTHORITY, CERTIFICATE, KEY, keys_folder, make_keys
+    from dmkl.runtime.tls import AUTHORITY, CERTIFICATE, KEY, keys_folder, make_keys
 
     console = Console(as_json=as_json, verbosity=options.verbosity(verbose, quiet))
     folder = make_keys(keys_folder(output or True))
@@ -36,3 +36,21 @@ def keys(output: str | None, as_json: bool, verbose: int, quiet: bool) -> None:
     console.line("by hand", f"dask scheduler --protocol tls --dashboard-address 127.0.0.1:8787 {tls}")
     console.line("", f"dask worker tls://HOST:8786 --dashboard-address 127.0.0.1:0 {tls}")
     console.result({"keys": str(folder)})
+
+
+@cluster.command()
+@click.argument("scheduler", metavar="SCHEDULER")
+@options.output
+def profile(scheduler: str, as_json: bool, verbose: int, quiet: bool) -> None:
+    """Print a profile for a batch scheduler, such as slurm: every key with its default and its meaning.
+
+    dmkl cluster profile slurm > cluster/slurm.toml
+    """
+    from dmkl.runtime.jobs import SCHEDULERS
+    from dmkl.runtime.jobs.profile import template
+
+    console = Console(as_json=as_json, verbosity=options.verbosity(verbose, quiet))
+    text = template(scheduler, SCHEDULERS[scheduler].title)
+    if not as_json:
+        console.text(text.rstrip("\n"))
+    console.result({"profile": text})

@@ -26,7 +26,6 @@ EXTRAS = (
     ("pyarrow", "parquet", "for .parquet files"),
     ("matplotlib", "plot", "for figures"),
 )
-SLURM = ("sbatch", "squeue", "scancel")
 
 
 class Finding(NamedTuple):
@@ -46,7 +45,7 @@ class Unwell(DmklError):
 @click.command()
 @options.output
 def doctor(as_json: bool, verbose: int, quiet: bool) -> None:
-    """Check versions, compiler, BLAS threads, memory, disk, SLURM, dashboard and a real solve."""
+    """Check versions, compiler, BLAS threads, memory, disk, batch schedulers, dashboard and a real solve."""
     console = Console(as_json=as_json, verbosity=options.verbosity(verbose, quiet))
     findings = []
     for check in CHECKS:
@@ -81,15 +80,19 @@ def _extras() -> Iterator[Finding]:
         yield Finding(name, True, found or f"not installed, only needed {why}; pip install 'dmkl[{extra}]'")
 
 
-def _slurm() -> Iterator[Finding]:
-    found = [name for name in SLURM if shutil.which(name)]
-    missing = [name for name in SLURM if name not in found]
-    if not found:
-        yield Finding("slurm", True, "no SLURM commands here (only needed for --cluster slurm and dmkl submit)")
-    elif missing:
-        yield Finding("slurm", False, f"{', '.join(missing)} not found, though {', '.join(found)} are; mend PATH")
-    else:
-        yield Finding("slurm", True, f"{', '.join(found)} found")
+def _schedulers() -> Iterator[Finding]:
+    from dmkl.runtime.jobs import SCHEDULERS
+
+    for name, scheduler in SCHEDULERS.items():
+        missing = scheduler.missing()
+        found = [program for program in scheduler.programs if program not in missing]
+        if not found:
+            needed = f"only needed for --cluster {name} and dmkl submit"
+            yield Finding(name, True, f"no {scheduler.title} commands here ({needed})")
+        elif missing:
+            yield Finding(name, False, f"{', '.join(missing)} not found, though {', '.join(found)} are; correct PATH")
+        else:
+            yield Finding(name, True, f"{', '.join(found)} found")
 
 
 def _dashboard() -> Iterator[Finding]:
@@ -158,4 +161,4 @@ def _oracles() -> Iterator[Finding]:
             yield Finding(f"oracle {name}", abs(primal - 2.0) < 1e-3, f"solved a tiny SVM, objective {primal:.4g} of 2")
 
 
-CHECKS = (_packages, _extras, _compiler, _threads, _memory, _disk, _slurm, _dashboard, _oracles)
+CHECKS = (_packages, _extras, _compiler, _threads, _memory, _disk, _schedulers, _dashboard, _oracles)

@@ -33,7 +33,7 @@ where = _stacked(
     click.option(
         "--cluster",
         metavar="WHERE",
-        help="none, local[:N], slurm[:PROFILE], or tcp://HOST:PORT (tls://) of a Dask scheduler.",
+        help="none, local[:N], a batch scheduler (slurm[:PROFILE]), or tcp://HOST:PORT (tls://) of a Dask scheduler.",
     ),
     click.option("--workers", type=click.IntRange(1), metavar="N", help="Threads of the in-process run."),
     click.option("--memory", metavar="SIZE", help="Resident memory to stay under, e.g. '4 GB'."),
@@ -63,7 +63,7 @@ fit = _stacked(
 
 SECTIONS = dict.fromkeys(("cluster", "workers", "memory"), "run")
 SECTIONS |= dict.fromkeys(("seed", "tol", "oracle", "max_time"), "solve")
-SECTIONS |= dict.fromkeys(("folds", "repeats", "rule", "formulations"), "tune")
+SECTIONS |= dict.fromkeys(("folds", "repeats", "rule", "metric", "formulations"), "tune")
 
 
 def verbosity(verbose: int, quiet: bool) -> int:

@@ -60,7 +60,7 @@ def predict(
 @options.output
 def evaluate(run: str, data: str, workers: int | None, as_json: bool, verbose: int, quiet: bool) -> None:
     """Score the model of RUN on DATA, which has labels."""
-    from dmkl.model import per_class, score
+    from dmkl.model import measure, per_class
     from dmkl.run.predicting import Predictor
     from dmkl.runtime import Local
 
@@ -69,6 +69,6 @@ def evaluate(run: str, data: str, workers: int | None, as_json: bool, verbose: i
     model, samples = predictor.model, predictor.labelled(data)
     assert samples.labels is not None
     scores = model.decision(samples, Local(workers or 0))
-    metrics = score(model, scores, samples.labels)
+    metrics = measure(scores, samples.labels)
     console.line("score", count(samples.n, "sample"), *(figure(name, value) for name, value in metrics.items()))
     console.result({"n": samples.n, "metrics": metrics, "per_class": per_class(model, scores, samples.labels)})

@@ -1,4 +1,4 @@
-"""The reference of all commands, made from them: `python -m dmkl.cli.reference > dmkl/CLI.md`."""
+"""The reference of all commands, made from them: `python -m dmkl.cli.reference > dmkl/docs/reference/cli.md`."""
 
 from __future__ import annotations
 
@@ -10,10 +10,15 @@ from dmkl.errors import EXIT_CODES
 
 
 def reference() -> str:
-    """Markdown, in the order in which `cli` lists its commands; a test compares it with `dmkl/CLI.md`."""
+    """Markdown, in the order in which `cli` lists its commands; a test compares it with `dmkl/docs/reference/cli.md`."""
     from dmkl.cli.main import cli
 
-    head = ["# Commands", "", "Made by `python -m dmkl.cli.reference > dmkl/CLI.md`; a test compares.", ""]
+    head = [
+        "# Commands",
+        "",
+        "Made by `python -m dmkl.cli.reference > dmkl/docs/reference/cli.md`; a test compares.",
+        "",
+    ]
     codes = ["## Exit codes", "", *(f"* {code}: {meaning}" for code, meaning in EXIT_CODES.items())]
     return "\n".join([*head, *_of(cli, "dmkl"), *codes]) + "\n"
 

@@ -15,7 +15,7 @@ from dmkl.cli.console import Console, count, duration, short
 @click.argument("run", type=click.Path(), metavar="RUN")
 @options.output
 def status(run: str, as_json: bool, verbose: int, quiet: bool) -> None:
-    """Say how far a run is, from its files alone: it asks neither SLURM nor the coordinator."""
+    """Show the progress of a run, from its files alone: neither the scheduler nor the coordinator is asked."""
     from dmkl.run import RunDirectory
     from dmkl.run.progress import progress
 

@@ -34,35 +34,37 @@ def submit(
     quiet: bool,
     **named: Any,
 ) -> None:
-    """Queue `dmkl train` as a SLURM job that starts its own worker jobs (--cluster slurm unless another is named).
+    """Queue `dmkl train` as a batch job that starts its own worker jobs (by default through SLURM: --cluster slurm).
 
-    Before its walltime it goes back into the queue, and on from the checkpoint. See how far it is: dmkl status RUN.
+    Before its walltime it goes back into the queue, and then continues from its checkpoint. Show its progress: dmkl
+    status RUN.
     """
     from dmkl.run import RunDirectory
-    from dmkl.runtime import batch, is_slurm, read_profile
-    from dmkl.runtime.profile import require_private
+    from dmkl.runtime.jobs import SCHEDULERS, default_scheduler, find_scheduler
+    from dmkl.runtime.jobs.coordinator import SCRIPT, coordinator_script, submit_script
+    from dmkl.runtime.jobs.profile import read_profile
+    from dmkl.runtime.tls import require_private
 
     console = Console(as_json=as_json, verbosity=options.verbosity(verbose, quiet))
-    named["cluster"] = named.get("cluster") or "slurm"
+    named["cluster"] = named.get("cluster") or default_scheduler()
     overrides = options.overrides(settings, **named)
     given = read_source(source, example, overrides)
-    if is_slurm(named["cluster"]):
-        profile = read_profile(named["cluster"], given.config.cluster)
-        require_private(profile.interface, tls=profile.tls, insecure=profile.insecure)
-    else:
-        raise ConfigError(
-            f"dmkl submit needs a SLURM profile, not '{named['cluster']}'", "use --cluster slurm[:PROFILE]"
-        )
+    scheduler = find_scheduler(named["cluster"])
+    if scheduler is None:
+        known = ", ".join(f"--cluster {name}[:PROFILE]" for name in SCHEDULERS)
+        raise ConfigError(f"dmkl submit needs a batch scheduler, not '{named['cluster']}'", f"use {known}")
+    profile = read_profile(named["cluster"], given.config.cluster)
+    require_private(profile.interface, tls=profile.tls, insecure=profile.insecure)
     run = RunDirectory(Path(output or Path("runs", given.name)).absolute())
     run.check(given.config)
     what = ["--example", example] if example else [str(Path(str(source)).absolute())]
     command = [profile.python or sys.executable, "-m", "dmkl", "train", *what, "-o", str(run.path)]
     for key, value in {**from_environment(os.environ), **overrides}.items():  # a job may have another environment
         command += ["-s", f"{key}={value}"]
-    script = batch.coordinator_script(profile, run.cluster, given.name, command)
+    script = coordinator_script(scheduler, profile, run.cluster, given.name, command)
     if dry_run:
         console.text(script)
         return
-    job = batch.submit(script, run.cluster)
+    job = submit_script(scheduler, script, run.cluster)
     console.line("job", job, str(run.path), f"see dmkl status {run.path}")
-    console.result({"job": job, "run": str(run.path), "script": str(run.cluster / batch.SCRIPT)})
+    console.result({"job": job, "run": str(run.path), "script": str(run.cluster / SCRIPT)})

@@ -19,7 +19,7 @@ from dmkl.errors import ConfigError
 @click.argument("source", type=click.Path(), required=False, metavar="[CONFIG|STORE]")
 @options.fit
 @click.option(
-    "--dry-run", is_flag=True, help="With --cluster slurm: print the worker jobs' script and do nothing else."
+    "--dry-run", is_flag=True, help="With worker jobs (--cluster slurm): print their script and do nothing else."
 )
 @click.option("--print-config", is_flag=True, help="Print every value with its origin, as TOML, and do nothing else.")
 @options.experiment
@@ -69,11 +69,13 @@ def _print(config: Config, console: Console) -> None:
 
 
 def _script(config: Config, folder: Path) -> str:
-    from dmkl.runtime import is_slurm, read_profile
+    from dmkl.runtime.jobs import default_scheduler, find_scheduler
+    from dmkl.runtime.jobs.profile import read_profile
 
-    if not is_slurm(config.run.cluster):
-        raise ConfigError("--dry-run prints the script of SLURM jobs", "add --cluster slurm")
+    scheduler = find_scheduler(config.run.cluster)
+    if scheduler is None:
+        raise ConfigError("--dry-run prints the script of worker jobs", f"add --cluster {default_scheduler()}")
     profile = read_profile(config.run.cluster, config.cluster)
-    from dmkl.runtime.jobs import job_script
+    from dmkl.runtime.jobs.workers import worker_script
 
-    return job_script(profile, folder)
+    return worker_script(scheduler, profile, folder)

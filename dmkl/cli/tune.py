@@ -27,6 +27,7 @@ from dmkl.errors import ConfigError
 @click.option("--folds", type=int, metavar="N", help="Folds of the cross-validation (default 5).")
 @click.option("--repeats", type=int, metavar="N", help="Times the folds are dealt anew.")
 @click.option("--rule", metavar="RULE", help="one-se (the simplest within a standard error of the best) or best.")
+@click.option("--metric", metavar="NAME", help="What decides, e.g. balanced_accuracy (default: that of the task).")
 @options.fit
 @options.experiment
 @options.run

@@ -1,13 +1,10 @@
 """The experiment file: TOML read strictly into frozen dataclasses, with the origin of every value.
 
-`sections.py` says which keys there are, `strict.py` builds dataclasses from tables, `overrides.py` lays command line
-and environment over a file, `reading.py` puts these together, `origins.py` writes a configuration down again,
-`schema.py` describes it to editors.
+`sections.py` says which keys there are, `strict.py` builds dataclasses from tables, `reading.py` puts file, environment
+and command line together, `toml.py` writes a configuration as TOML again, `schema.py` describes it to editors.
 """
 
-from dmkl.config.origins import to_toml, toml_key, toml_value
-from dmkl.config.overrides import from_environment
-from dmkl.config.reading import Settings, parse_config, read_config
+from dmkl.config.reading import Settings, from_environment, parse_config, read_config
 from dmkl.config.schema import json_schema
 from dmkl.config.sections import (
     KINDS,
@@ -23,8 +20,10 @@ from dmkl.config.sections import (
     SolveConfig,
     TuneConfig,
     ViewConfig,
+    key,
 )
-from dmkl.config.strict import construct, refuse_unknown
+from dmkl.config.strict import construct, refuse_unknown, require_table
+from dmkl.config.toml import to_toml, toml_key, toml_value
 
 __all__ = [
     "KINDS",
@@ -44,9 +43,11 @@ __all__ = [
     "construct",
     "from_environment",
     "json_schema",
+    "key",
     "parse_config",
     "read_config",
     "refuse_unknown",
+    "require_table",
     "to_toml",
     "toml_key",
     "toml_value",

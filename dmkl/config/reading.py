@@ -1,16 +1,21 @@
-"""From a file, the environment and the command line to one checked configuration."""
+"""From a file, the environment and the command line to one checked configuration.
+
+`-s section.key=value` on the command line replaces DMKL_SECTION_KEY of the environment, which replaces the file.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import difflib
+import json
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from dmkl._util.units import parse_bytes, parse_seconds
-from dmkl.config.overrides import overridden, variable
 from dmkl.config.sections import (
+    SECTIONS,
     TABLES,
     Config,
     DataConfig,
@@ -22,14 +27,29 @@ from dmkl.config.sections import (
     ViewConfig,
 )
 from dmkl.config.strict import construct, refuse_unknown, require_table
-from dmkl.errors import ConfigError
+from dmkl.errors import ConfigError, did_you_mean
 
+PREFIX = "DMKL_"
+SETTABLE = (*SECTIONS, "cluster")
 COMMAND_LINE = "command line"
 Settings = Mapping[str, str]  # 'section.key' = 'value as in TOML'
 
 
 def read_config(path: Path, overrides: Settings | None = None, environment: Settings | None = None) -> Config:
-    """Read a TOML file; relative data paths are resolved against its folder."""
+    """Read a TOML file; relative data paths are resolved against its folder.
+
+    Parameters
+    ----------
+    path
+        The file.
+    overrides, environment
+        'section.key' = value of the command line and of the environment.
+
+    Raises
+    ------
+    ConfigError
+        If the file cannot be read, or a section, key or value is wrong.
+    """
     try:
         table = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -37,7 +57,7 @@ def read_config(path: Path, overrides: Settings | None = None, environment: Sett
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"cannot read {path}: {error}", "it should be a text file that you may read") from None
     except (ValueError, RecursionError) as error:  # a number too long, tables too deep
-        raise ConfigError(f"{path} is not valid TOML: {error}", "mend that line") from None
+        raise ConfigError(f"{path} is not valid TOML: {error}", "correct that line") from None
     return parse_config(table, base=path.parent, overrides=overrides, environment=environment, source=f"file {path}")
 
 
@@ -49,71 +69,83 @@ def parse_config(
     environment: Settings | None = None,
     source: str = "file",
 ) -> Config:
-    """Turn plain tables, under the settings of the environment and those of the command line, into a `Config`."""
+    """Turn plain tables, with the settings of the environment and of the command line, into a `Config`.
+
+    Parameters
+    ----------
+    table
+        The sections as tables.
+    base
+        The folder against which relative paths are resolved; None leaves them as they are.
+    overrides, environment
+        'section.key' = value of the command line and of the environment.
+    source
+        The origin of the values in `table`.
+
+    Raises
+    ------
+    ConfigError
+        If a section, key or value is wrong.
+    """
     try:
-        return _parsed(table, base, overrides or {}, environment or {}, source)
+        config = _parse(table, overrides or {}, environment or {}, source)
     except RecursionError:
         raise ConfigError(
             "the configuration is nested too deeply", "tables inside tables need no more than three"
         ) from None
+    if base is not None:
+        config = _resolve_paths(config, base)
+    _check(config)
+    return config
 
 
-def _parsed(
-    table: Mapping[str, Any], base: Path | None, overrides: Settings, environment: Settings, source: str
-) -> Config:
-    settings = {**environment, **overrides}
+def _parse(table: Mapping[str, Any], overrides: Settings, environment: Settings, source: str) -> Config:
     refuse_unknown(table, TABLES, "the configuration")
-    table = overridden(table, settings)
+    table = replace_values(table, {**environment, **overrides})
     refuse_unknown(table, TABLES, "the configuration")
-    laid = {dotted: f"environment {variable(dotted)}" for dotted in environment}
-    laid |= dict.fromkeys(overrides, COMMAND_LINE)
-    config = Config(
-        data=construct(DataConfig, table.get("data", {}), "[data]", _inside("data", laid)),
+    origins = {dotted: f"environment {variable(dotted)}" for dotted in environment}
+    origins |= dict.fromkeys(overrides, COMMAND_LINE)
+    kernels = table.get("kernels", [])
+    if not isinstance(kernels, list | tuple):
+        raise ConfigError(f"kernels should be a list of tables, not {kernels!r}", "write [[kernels]]")
+
+    def origins_in(section: str) -> dict[str, str]:
+        return {name.partition(".")[2]: where for name, where in origins.items() if name.startswith(f"{section}.")}
+
+    return Config(
+        data=construct(DataConfig, table.get("data", {}), "[data]", origins_in("data")),
         views={
             name: construct(ViewConfig, view, f"[views.{name}]")
             for name, view in require_table(table.get("views", {}), "[views]").items()
         },
         kernels=tuple(
-            construct(KernelConfig, kernel, f"[[kernels]] number {number}")
-            for number, kernel in enumerate(_list(table.get("kernels", [])), 1)
+            construct(KernelConfig, kernel, f"[[kernels]] number {number}") for number, kernel in enumerate(kernels, 1)
         ),
         formulation=construct(
-            FormulationConfig, table.get("formulation", {}), "[formulation]", _inside("formulation", laid)
+            FormulationConfig, table.get("formulation", {}), "[formulation]", origins_in("formulation")
         ),
-        solve=construct(SolveConfig, table.get("solve", {}), "[solve]", _inside("solve", laid)),
-        run=construct(RunConfig, table.get("run", {}), "[run]", _inside("run", laid)),
-        tune=construct(TuneConfig, table.get("tune", {}), "[tune]", _inside("tune", laid)),
+        solve=construct(SolveConfig, table.get("solve", {}), "[solve]", origins_in("solve")),
+        run=construct(RunConfig, table.get("run", {}), "[run]", origins_in("run")),
+        tune=construct(TuneConfig, table.get("tune", {}), "[tune]", origins_in("tune")),
         cluster=dict(require_table(table.get("cluster", {}), "[cluster]")),
-        origins={**dict.fromkeys(_keys(table), source), **laid},
+        origins={**dict.fromkeys(_dotted_names(table), source), **origins},
     )
-    if base is not None:
-        config = _anchored(config, base)
-    _check(config)
-    return config
 
 
-def _list(value: Any) -> list[Any]:
-    if not isinstance(value, list | tuple):
-        raise ConfigError(f"kernels should be a list of tables, not {value!r}", "write [[kernels]]")
-    return list(value)
-
-
-def _keys(value: Any, prefix: str = "") -> list[str]:
-    """'solve.tol', 'kernels.0.width' ...: dotted names of all values; `params` are keys of the table around them."""
+def _dotted_names(value: object, prefix: str = "") -> list[str]:
+    """'solve.tol', 'kernels.0.width' ... of all values; `params` are keys of the table around them."""
     if isinstance(value, Mapping):
         items = [(str(key), item) for key, item in value.items()]
     elif prefix == "kernels." and isinstance(value, list | tuple):
         items = [(str(number), item) for number, item in enumerate(value)]
     else:
         return [prefix.removesuffix(".")]
-    return [name for key, item in items for name in _keys(item, prefix if key == "params" else f"{prefix}{key}.")]
+    return [
+        name for key, item in items for name in _dotted_names(item, prefix if key == "params" else f"{prefix}{key}.")
+    ]
 
 
-def _inside(section: str, origins: Mapping[str, str]) -> dict[str, str]:
-    return {name.partition(".")[2]: origin for name, origin in origins.items() if name.startswith(f"{section}.")}
-
-
-def _anchored(config: Config, base: Path) -> Config:
+def _resolve_paths(config: Config, base: Path) -> Config:
     paths = tuple(str((base / Path(p).expanduser()).resolve()) for p in config.data.path)
     store = str((base / Path(config.run.store).expanduser()).resolve()) if config.run.store else ""
     return dataclasses.replace(
@@ -142,3 +174,73 @@ def _check(config: Config) -> None:
         parse_bytes(config.run.memory)
     if config.solve.max_time:
         parse_seconds(config.solve.max_time)
+
+
+def from_environment(variables: Mapping[str, str]) -> dict[str, str]:
+    """'section.key' = value of every DMKL_SECTION_KEY; other variables that begin with DMKL_ are left alone.
+
+    The case of a key does not matter, but for the constants of formulations, some of which differ in it only (C, q):
+    DMKL_FORMULATION_q.
+
+    Raises
+    ------
+    ConfigError
+        If the section is a misspelt one, or the section has no such key.
+    """
+    found: dict[str, str] = {}
+    for name, value in variables.items():
+        word, _, rest = name.removeprefix(PREFIX).partition("_")
+        section = word.lower()
+        if not (name.startswith(PREFIX) and rest):
+            continue
+        if section in SETTABLE:
+            found[f"{section}.{_key(name, section, rest)}"] = value
+        elif similar := difflib.get_close_matches(section, SETTABLE, n=1, cutoff=0.8):
+            raise ConfigError(f"environment variable {name}: no section '{section}'", f"did you mean '{similar[0]}'?")
+    return found
+
+
+def _key(name: str, section: str, rest: str) -> str:
+    key = rest.lower()
+    if section == "cluster":
+        return key
+    known = [f.name for f in dataclasses.fields(SECTIONS[section]) if f.name != "params"]
+    if key in known:
+        return key
+    if section == "formulation":
+        return rest
+    raise ConfigError(f"environment variable {name}: unknown key '{key}' in [{section}]", did_you_mean(key, known))
+
+
+def variable(dotted: str) -> str:
+    """The environment variable of a setting."""
+    section, _, key = dotted.partition(".")
+    known = section != "formulation" or key == "name"
+    return f"{PREFIX}{section.upper()}_{key.upper() if known else key}"
+
+
+def replace_values(table: Mapping[str, Any], settings: Settings) -> dict[str, Any]:
+    """A copy of the tables with each 'section.key' replaced by a value written as in TOML (bare words are text)."""
+    result: dict[str, Any] = json.loads(json.dumps(table, default=str))
+    own = result.get("formulation", {})
+    if isinstance(own, dict) and settings.get("formulation.name", own.get("name")) != own.get("name"):
+        result["formulation"] = {}  # the constants of another formulation
+    for dotted, text in settings.items():
+        section, _, key = dotted.partition(".")
+        if not key or section == "kernels":
+            raise ConfigError(f"cannot set '{dotted}'", "use SECTION.KEY=VALUE, e.g. formulation.C=10")
+        target = result.setdefault(section, {})
+        *path, last = key.split(".")
+        for name in path:
+            require_table(target, f"[{section}]")
+            target = target.setdefault(name, {})
+        require_table(target, f"[{section}]")
+        target[last] = _toml_or_text(text)
+    return result
+
+
+def _toml_or_text(text: str) -> object:
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except (ValueError, RecursionError):
+        return text

@@ -1,7 +1,7 @@
 """The experiment file for editors: a JSON schema made from the dataclasses, the kernels and the formulations.
 
-It says draft 2020-12 and uses only what draft 4 has too, because taplo, which checks TOML in most editors,
-knows no more: `enum` of one where a `const` would do, one alternative a variant, no references.
+It declares draft 2020-12 but uses only keywords that draft 4 has too, because taplo, which checks TOML in most editors,
+knows no others: an `enum` with one value in place of `const`, one alternative for each variant, no references.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from dmkl.config.sections import (
     TuneConfig,
     ViewConfig,
 )
-from dmkl.config.strict import is_needed, type_hints, variants
+from dmkl.config.strict import alternatives, is_required, type_hints
 
 Schema = dict[str, Any]
 TYPES = {int: {"type": "integer"}, str: {"type": "string"}, bool: {"type": "boolean"}}
@@ -34,7 +34,17 @@ def json_schema(
     oracles: Iterable[str],
     cluster: type[Any],
 ) -> Schema:
-    """The registries and the SLURM profile are arguments because configurations know none of them."""
+    """The schema of experiments.
+
+    Parameters
+    ----------
+    kernels, formulations
+        The dataclass of each variant's constants, by name.
+    oracles
+        Names of oracles.
+    cluster
+        The dataclass of cluster profiles.
+    """
     solve = _table(SolveConfig)
     solve["properties"]["oracle"]["enum"] = list(oracles)
     sections = {
@@ -69,11 +79,11 @@ def _table(cls: Any, *, grid: bool = False) -> Schema:
     fields = [field for field in dataclasses.fields(cls) if field.name != "params"]
     table: Schema = {
         "type": "object",
-        "description": " ".join((cls.__doc__ or "").split()),
+        "description": " ".join((cls.__doc__ or "").partition("\n\n")[0].split()),
         "properties": {field.name: _field(field, hints[field.name], grid) for field in fields},
         "additionalProperties": False,
     }
-    needed = [field.name for field in fields if is_needed(field)]
+    needed = [field.name for field in fields if is_required(field)]
     return {**table, "required": needed} if needed else table
 
 
@@ -104,13 +114,15 @@ def _plain(default: Any) -> Any:
 
 
 def _type(hint: Any) -> Schema:
-    options = variants(hint)
+    options = alternatives(hint)
     if len(options) > 1:
         return {"anyOf": [_type(option) for option in options]}
     hint = options[0]
     if typing.get_origin(hint) is tuple:
         item = _type(typing.get_args(hint)[0])
         return {"anyOf": [item, {"type": "array", "items": item}]}
+    if dataclasses.is_dataclass(hint):
+        return _table(hint)
     if hint is float:
         return dict(NUMBER)
     return dict(TYPES.get(hint, {"type": "object"}))

@@ -1,4 +1,4 @@
-"""The keys of an experiment: one frozen dataclass a table, one line a key with its default and what it means."""
+"""The keys of an experiment: a frozen dataclass for each table, a line for each key with its default and meaning."""
 
 from __future__ import annotations
 
@@ -17,51 +17,57 @@ RULES = ("one-se", "best")
 
 
 def key(default: T, means: str, choices: tuple[str, ...] = ()) -> T:
-    """A field with its default and a word on it for the schema; to type checkers it is the default."""
+    """A field of a dataclass with its default, its meaning (for the schema and the profile) and the values it may have.
+
+    To type checkers it is the default.
+    """
     found: T = field(default=default, metadata={"means": means, "choices": choices})
     return found
 
 
 @dataclass(frozen=True)
 class DataConfig:
-    """Where samples and labels come from and which of them are held out."""
+    """Where samples and labels come from, and which samples are held out."""
 
-    path: tuple[str, ...] = key((), "files; relative ones count from the config file")
-    example: str = key("", "or the name of a bundled example")
-    labels: str = key("y", "array or column that holds the labels")
-    task: str = key("auto", "auto finds it out from the labels", TASKS)
+    path: tuple[str, ...] = key((), "files; relative paths start at the folder of the configuration")
+    example: str = key("", "name of a bundled example, in place of path")
+    labels: str = key("y", "array or column of the labels")
+    task: str = key("auto", "kind of problem; auto decides by the labels", TASKS)
     test: float = key(0.3, "fraction of samples held out, 0 for none")
-    split: str = key("", "or: array that is non-zero for training samples")
+    split: str = key("", "in place of test: an array that is non-zero for training samples")
 
 
 @dataclass(frozen=True)
 class ViewConfig:
-    """One named block of data: an array of the file, or columns of a table.
+    """A named block of data: an array of the file, or columns of a table.
 
-    With `each`, kernels take the whole as views = "NAME", every column alone as "NAME.*", both as ["NAME", "NAME.*"].
+    With `each`, a kernel of all columns has views = "NAME", kernels of single columns have "NAME.*", and both have
+    ["NAME", "NAME.*"].
     """
 
-    array: str = key("", "the array of the file; default: X_NAME, D_NAME or K_NAME by its kind, or NAME")
-    columns: tuple[str, ...] = key((), "or columns of a table: names or patterns like 'pixel_*'")
-    kind: str = key("features", "what the numbers are", KINDS)
-    symmetric: bool = key(True, "of a kernel: false if k(x, z) is not k(z, x)")
-    each: bool = key(False, "besides, every column is a view 'NAME.column' (its name in a table, else 0, 1, ...)")
+    array: str = key("", "array of the file; default: X_NAME, D_NAME or K_NAME according to the kind, or NAME")
+    columns: tuple[str, ...] = key((), "columns of a table, in place of array: names or patterns like 'pixel_*'")
+    kind: str = key("features", "whether the numbers are features, distances or kernel values", KINDS)
+    symmetric: bool = key(True, "false for a kernel with k(x, z) different from k(z, x)")
+    each: bool = key(False, "every column is also a view 'NAME.COLUMN' (its name in a table, else 0, 1, ...)")
 
 
 @dataclass(frozen=True)
 class KernelConfig:
-    """One kernel function on one or more views; list-valued parameters span a grid."""
+    """A kernel function on one or more views; parameters with lists of values span a grid of kernels."""
 
     kernel: str
     views: tuple[str, ...] = key(("*",), "names or patterns of views")
-    normalise: tuple[str, ...] = key((), "of unit-diagonal, centre, unit-trace or unit-mean, in this order")
-    group: str = key("", "kernels that are weighed together; default: the view")
+    normalise: tuple[str, ...] = key(
+        (), "any of unit-diagonal, centre, unit-trace and unit-mean; they are applied in this order"
+    )
+    group: str = key("", "name of the kernel's group, for norms over groups of kernels; default: the view")
     params: Parameters = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class FormulationConfig:
-    """Which problem is solved; `params` are its own (C, q, p ...)."""
+    """Which problem is solved; `params` are the constants of the formulation (C, q, p ...)."""
 
     name: str = "uniform"
     params: Parameters = field(default_factory=dict)
@@ -69,44 +75,49 @@ class FormulationConfig:
 
 @dataclass(frozen=True)
 class SolveConfig:
-    """How it is solved."""
+    """How the problem is solved."""
 
-    tol: float = key(1e-3, "the relative gap to prove")
-    oracle: str = key("smo", "SVM solver")
-    method: str = key("", "how the formulation is solved; default: its own choice")
-    seed: int = key(0, "of splits and starting points")
-    max_rounds: int = key(100, "then the best model is saved as not proved")
-    max_time: str = key("", "e.g. '90 s', '30 m', '2 h': stop after it with the best certified model")
-    baselines: bool = key(False, "also score every kernel alone")
+    tol: float = key(1e-3, "relative duality gap to reach")
+    oracle: str = key("smo", "solver of support vector machines")
+    method: str = key("", "algorithm of the formulation; default: the formulation's own")
+    seed: int = key(0, "seed of splits and starting points")
+    max_rounds: int = key(100, "maximum number of rounds; the best model so far is saved, marked as not certified")
+    max_time: str = key("", "e.g. '90 s', '30 m', '2 h': then the run stops with the best certified model")
+    baselines: bool = key(False, "also score the average kernel and every kernel alone")
 
 
 @dataclass(frozen=True)
 class RunConfig:
-    """Where it runs and with what."""
+    """Where the run takes place, and the resources it may use."""
 
-    cluster: str = key("none", "none, local[:N], slurm[:PROFILE], tcp://host:port or tls://host:port")
+    cluster: str = key(
+        "none", "none, local[:N], a batch scheduler (slurm[:PROFILE]), tcp://host:port or tls://host:port"
+    )
     workers: int = key(0, "threads of the in-process run; 0 = all cores")
-    memory: str = key("", "e.g. '4 GB'; default: 60 % of what is free")
-    store: str = key("", "kernel store; default: inside the run directory")
-    kernels: str = key("auto", "on disk, computed on the fly, or whichever is cheaper", WHERE_KERNELS)
-    tile: int = key(1024, "largest side of a square tile")
+    memory: str = key("", "resident memory to stay under, e.g. '4 GB'; default: 60 % of the free memory")
+    store: str = key("", "path of the kernel store; default: inside the run directory")
+    kernels: str = key(
+        "auto", "kernels in a store on disk, computed when needed, or the cheaper of the two", WHERE_KERNELS
+    )
+    tile: int = key(1024, "samples along the side of a tile")
 
 
 @dataclass(frozen=True)
 class TuneConfig:
-    """What `dmkl tune` tries, and by which rule it chooses."""
+    """The points that `dmkl tune` tries, and the rule by which it chooses."""
 
-    folds: int = key(5, "of the cross-validation")
-    repeats: int = key(1, "times the folds are dealt anew")
-    rule: str = key("one-se", "the simplest point within a standard error of the best, or the best", RULES)
-    apart: bool = key(False, "every point of every fold is a task, from a cold start: for a large cluster")
-    formulations: tuple[str, ...] = key((), "what is tried; default: that of [formulation]")
-    grid: Parameters = field(default_factory=dict, metadata={"means": "values of constants, e.g. { C = [1, 10] }"})
+    folds: int = key(5, "number of folds of the cross-validation")
+    repeats: int = key(1, "number of cross-validations, each with other folds")
+    rule: str = key("one-se", "choose the simplest point within one standard error of the best, or the best", RULES)
+    metric: str = key("", "the metric that chooses, e.g. accuracy, roc_auc or rmse; default: that of the task")
+    apart: bool = key(False, "a task for every point of every fold, without warm starts: for a large cluster")
+    formulations: tuple[str, ...] = key((), "names of formulations to try; default: that of [formulation]")
+    grid: Parameters = field(default_factory=dict, metadata={"means": "constants to try, e.g. { C = [1, 10] }"})
 
 
 @dataclass(frozen=True)
 class Config:
-    """A whole experiment. `origins` says where values came from ('solve.tol': 'command line'), if not from here."""
+    """A whole experiment. `origins` says where values came from ('solve.tol': 'command line'); others are defaults."""
 
     data: DataConfig = DataConfig()
     views: dict[str, ViewConfig] = field(default_factory=dict)
@@ -115,11 +126,11 @@ class Config:
     solve: SolveConfig = SolveConfig()
     run: RunConfig = RunConfig()
     tune: TuneConfig = TuneConfig()
-    cluster: Parameters = field(default_factory=dict)  # values that replace the SLURM profile's
+    cluster: Parameters = field(default_factory=dict)  # values that replace those of the cluster profile
     origins: Mapping[str, str] = field(default_factory=dict, compare=False)
 
     def to_dict(self) -> dict[str, Any]:
-        """The plain tables this configuration would be read from."""
+        """The configuration as plain tables, from which it can be read again."""
         return {
             "data": _plain(self.data),
             "views": {name: _plain(view) for name, view in self.views.items()},
@@ -132,7 +143,7 @@ class Config:
         }
 
 
-SECTIONS: dict[str, type[Any]] = {  # those with keys of their own; views, kernels and cluster hold tables
+SECTIONS: dict[str, type[Any]] = {  # the tables with fixed keys; views, kernels and cluster hold tables
     "data": DataConfig,
     "formulation": FormulationConfig,
     "solve": SolveConfig,

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from dmkl.estimators.weighted import WeightedClassifier, WeightedRegressor
+from dmkl.problems.losses import LossLike
 from dmkl.solvers import L1MKL, VSKL, LpMKL, UniformMKL
 
 
@@ -17,7 +18,7 @@ class UniformMKLClassifier(WeightedClassifier):
 
     C: float = 1.0
     intercept: bool = True
-    loss: str = "hinge"
+    loss: LossLike = "hinge"
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -27,7 +28,7 @@ class UniformMKLRegressor(WeightedRegressor):
     formulation: ClassVar = UniformMKL
 
     C: float = 1.0
-    loss: str = "squared"
+    loss: LossLike = "squared"
     epsilon: float = 0.1
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from dmkl.estimators.weighted import WeightedClassifier, WeightedRegressor
+from dmkl.problems.losses import LossLike
 from dmkl.solvers import SpicyMKL
 
 
@@ -16,7 +17,7 @@ class SpicyMKLClassifier(WeightedClassifier):
     formulation: ClassVar = SpicyMKL
 
     C: float = 1.0
-    loss: str = "hinge"
+    loss: LossLike = "hinge"
     ridge: float = 0.0
 
 
@@ -27,6 +28,6 @@ class SpicyMKLRegressor(WeightedRegressor):
     formulation: ClassVar = SpicyMKL
 
     C: float = 1.0
-    loss: str = "squared"
+    loss: LossLike = "squared"
     epsilon: float = 0.1
     ridge: float = 0.0

@@ -18,8 +18,7 @@ from dmkl._util.types import Float64
 from dmkl.config import KernelConfig, RunConfig
 from dmkl.data import Dataset, View
 from dmkl.errors import ResourceError
-from dmkl.kernels import Bank, plan_bank
-from dmkl.kernels.centring import row_means, tile_sums
+from dmkl.kernels import Bank, plan_bank, row_means, tile_sums
 from dmkl.runtime import Runtime
 from dmkl.runtime.base import itself
 from dmkl.stack import KernelStack, near_fits

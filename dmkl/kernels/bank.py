@@ -2,7 +2,8 @@
 
 Every value is `scale (K_ij / sqrt(K_ii K_jj) - r_i - r_j + g)`: 'unit-diagonal' is the division, 'centre' subtracts the
 row means r and adds the grand mean g, 'unit-trace' (trace 1) and 'unit-mean' (mean diagonal 1) choose the scale.
-All of it is fitted on training samples.
+All of it is fitted on training samples. The row means of a matrix that is never whole in memory are sums over its tiles
+(`tile_sums`, `row_means`).
 """
 
 from __future__ import annotations
@@ -10,35 +11,34 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
-from dmkl._util.types import Float64
+from dmkl._util.tiling import Grid
+from dmkl._util.types import Array, Block, Float32, Float64, Samples, Table
 from dmkl.config import construct
 from dmkl.errors import ConfigError, DataError
-from dmkl.kernels import loops
-from dmkl.kernels.bases import BASES, GIVEN
+from dmkl.kernels.distances import BASES, GIVEN, all_finite, mirror_upper
 from dmkl.kernels.functions import KERNELS, Kernel, Scales
 from dmkl.kernels.functions.base import STRIP
 
 NORMALISERS = ("unit-diagonal", "centre", "unit-trace", "unit-mean")  # in the order they apply
-ANY = Scales(1.0, 1.0, 1.0)  # to which a kernel that is fitted is indifferent
-Where = slice | NDArray[np.int64]  # a span of samples, or any of them
+Span = slice | Samples  # the samples of a block
+Sums = dict[int, tuple[Float64, Float64]]  # row and column sums of a tile, by the number of the kernel
 
 
 class Pair(Protocol):
-    """Two blocks of samples, row samples and column samples, whose kernel values are wanted."""
+    """Two blocks of samples, of the rows and of the columns of a tile."""
 
-    same: bool  # rows and columns are the same samples: a diagonal tile
+    same: bool  # rows and columns are the same samples: a tile on the diagonal
 
-    def sides(self, view: str) -> tuple[Any, Any]:
+    def sides(self, view: str) -> tuple[Block, Block]:
         """The two blocks of a feature view."""
 
-    def given(self, view: str) -> Any:
+    def given(self, view: str) -> Array:
         """The rectangle of a distance or kernel view."""
 
 
@@ -53,7 +53,7 @@ class BankKernel:
     normalise: tuple[str, ...] = ()
     trace: float = 0.0  # sum of the training diagonal, after 'unit-diagonal'
 
-    def recipe(self) -> dict[str, Any]:
+    def recipe(self) -> Table:
         """The kernel as plain values."""
         kernel = next(name for name, cls in KERNELS.items() if cls is type(self.function))
         return {
@@ -67,7 +67,8 @@ class BankKernel:
         }
 
     @classmethod
-    def from_recipe(cls, recipe: dict[str, Any]) -> BankKernel:
+    def from_recipe(cls, recipe: Table) -> BankKernel:
+        """The kernel that `recipe` describes; ConfigError if it is not one of a fitted kernel."""
         function = construct(KERNELS[recipe["kernel"]], recipe["params"], f"kernel {recipe['name']}")
         kernel = cls(
             name=recipe["name"],
@@ -78,12 +79,9 @@ class BankKernel:
             trace=float(recipe["trace"]),
         )
         if not all(isinstance(text, str) for text in (kernel.name, kernel.view, kernel.group)):
-            raise ConfigError("a kernel whose name is no text")
-        if (
-            function.fit(ANY) != function
-            or not np.isfinite(kernel.trace)
-            or not set(kernel.normalise) <= set(NORMALISERS)
-        ):
+            raise ConfigError("the name, view and group of a kernel should be text")
+        fitted = function.fit(Scales(1.0, 1.0, 1.0)) == function  # the parameters of a fitted kernel are numbers
+        if not fitted or not np.isfinite(kernel.trace) or not set(kernel.normalise) <= set(NORMALISERS):
             raise ConfigError(f"kernel {kernel.name} is not fitted")
         return kernel
 
@@ -91,8 +89,15 @@ class BankKernel:
     def centred(self) -> bool:
         return "centre" in self.normalise
 
+    def evaluate(self, tile: Float64) -> Array:
+        """Uncentred, unscaled values for a tile (or a diagonal) of the base."""
+        try:
+            return self.function.evaluate(tile)
+        except (OverflowError, ZeroDivisionError):  # of a parameter: arrays overflow without an exception
+            raise DataError(f"kernel {self.name} overflows or is not a number", "use other parameters") from None
+
     def scale(self, n: int, grand_mean: float) -> float:
-        """The factor that 'unit-trace' or 'unit-mean' asks for, given what centring takes from the trace."""
+        """The factor of 'unit-trace' or 'unit-mean'; centring takes n times the grand mean from the trace."""
         total = self.trace - n * grand_mean
         if not total and {"unit-trace", "unit-mean"} & set(self.normalise):
             raise DataError(f"kernel {self.name} has trace 0", "leave it out")
@@ -114,14 +119,14 @@ class Bank:
         return len(self.kernels)
 
     @property
-    def groups(self) -> NDArray[np.int64]:
+    def groups(self) -> Samples:
         """The group number of each kernel, groups numbered as they first appear."""
         numbers: dict[str, int] = {}
         return np.array([numbers.setdefault(kernel.group, len(numbers)) for kernel in self.kernels], dtype=np.int64)
 
     @property
     def symmetric(self) -> bool:
-        """Whether half of the tiles tell the others."""
+        """Whether all matrices are symmetric, so that half of their tiles determine the others."""
         return all(kernel.function.symmetric for kernel in self.kernels)
 
     @property
@@ -131,42 +136,43 @@ class Bank:
 
     @property
     def unproven(self) -> list[str]:
-        """Names of kernels that may or may not be."""
+        """Names of kernels whose definiteness must be checked numerically."""
         return [kernel.name for kernel in self.kernels if kernel.function.unproven]
 
     @property
     def centred(self) -> list[int]:
+        """Numbers of the kernels that are centred."""
         return [a for a, kernel in enumerate(self.kernels) if kernel.centred]
 
     def subset(self, keep: Sequence[int]) -> Bank:
         return Bank(tuple(self.kernels[a] for a in keep), self.n)
 
-    def recipes(self) -> list[dict[str, Any]]:
+    def recipes(self) -> list[Table]:
         return [kernel.recipe() for kernel in self.kernels]
 
     def fingerprint(self) -> str:
-        """A digest of the recipes: of everything that makes the kernels of the same samples the same."""
+        """A digest of the recipes: equal for equal kernels of the same samples."""
         return hashlib.blake2b(json.dumps(self.recipes()).encode(), digest_size=16).hexdigest()
 
     @classmethod
-    def from_recipes(cls, recipes: list[dict[str, Any]], n: int) -> Bank:
+    def from_recipes(cls, recipes: list[Table], n: int) -> Bank:
         return cls(tuple(BankKernel.from_recipe(recipe) for recipe in recipes), n)
 
     def check_views(self, kinds: Mapping[str, str]) -> None:
-        """Refuse kernels on views that are not there or of another kind."""
+        """Refuse a bank without kernels, and kernels whose view is missing or of another kind."""
         if not self.kernels:
             raise ConfigError("no kernels")
         for kernel in self.kernels:
             if kinds.get(kernel.view) != kernel.function.view_kind:
                 raise ConfigError(f"kernel {kernel.name} has no {kernel.function.view_kind} view '{kernel.view}'")
 
-    def values(self, pair: Pair, wanted: Sequence[int] | None = None) -> Iterator[tuple[int, NDArray[Any]]]:
-        """Each wanted kernel's uncentred, unscaled tile in turn."""
+    def values(self, pair: Pair, wanted: Sequence[int] | None = None) -> Iterator[tuple[int, Array]]:
+        """The number and the uncentred, unscaled tile of each wanted kernel (of all kernels by default)."""
         for a, base in self._with_bases(pair, wanted):
             yield a, self._values(a, base, self._diagonals(a, pair))
 
     def _with_bases(self, pair: Pair, wanted: Sequence[int] | None = None) -> Iterator[tuple[int, Float64]]:
-        """Each wanted kernel's base; it is computed once for all that share it."""
+        """The number of each wanted kernel and the tile of its base, which is computed once for all that share it."""
         kernels = range(len(self)) if wanted is None else wanted
         shared: dict[tuple[str, str], list[int]] = {}
         for a in kernels:
@@ -176,44 +182,42 @@ class Bank:
             for a in members:
                 yield a, tile
 
-    def tiles(
-        self, pair: Pair, rows: Where, columns: Where, row_means: Float64
-    ) -> Iterator[tuple[int, NDArray[np.float32]]]:
-        """Each kernel's finished training tile; `row_means` is (s, n), zero where nothing is centred."""
+    def tiles(self, pair: Pair, rows: Span, columns: Span, row_means: Float64) -> Iterator[tuple[int, Float32]]:
+        """The number and the finished training tile of each kernel; `row_means` is (s, n), zero where nothing is
+        centred."""
         for a, base in self._with_bases(pair):
             yield a, self.tile(a, base, pair, rows, columns, row_means[a])
 
     def strips(
-        self, pair: Pair, rows: Where, columns: Where, row_means: Float64
-    ) -> Iterator[tuple[int, Iterator[NDArray[np.float32]]]]:
-        """What `tiles` gives, each tile as strips of a few rows: one is written while it is in the cache."""
+        self, pair: Pair, rows: Span, columns: Span, row_means: Float64
+    ) -> Iterator[tuple[int, Iterator[Float32]]]:
+        """The same values as `tiles`, each tile in strips of a few rows, which can be written while in the cache."""
         for a, base in self._with_bases(pair):
             yield a, self._strips(a, base, pair, row_means[a], rows, columns)
 
     def _strips(
-        self, a: int, base: Float64, pair: Pair, means: Float64, rows: Where, columns: Where
-    ) -> Iterator[NDArray[np.float32]]:
+        self, a: int, base: Float64, pair: Pair, means: Float64, rows: Span, columns: Span
+    ) -> Iterator[Float32]:
         of_rows, of_columns, diagonals = means[rows], means[columns], self._diagonals(a, pair)
         for first in range(0, len(base), STRIP):
             part = slice(first, first + STRIP)
             values = self._values(a, base[part], diagonals and (diagonals[0][part], diagonals[1]))
             yield self.finished(a, values, of_rows[part], of_columns, means)
 
-    def tile(
-        self, a: int, base: Float64, pair: Pair, rows: Where, columns: Where, row_means: Float64
-    ) -> NDArray[np.float32]:
-        """One kernel's finished training tile from its base's tile, bit for bit what `tiles` gives.
+    def tile(self, a: int, base: Float64, pair: Pair, rows: Span, columns: Span, row_means: Float64) -> Float32:
+        """One kernel's finished training tile from the tile of its base, bit for bit as `tiles` computes it.
 
-        `row_means` is (n,), this kernel's. Whoever asks keeps the base's tile for the kernels that share it.
+        `row_means` is (n,), this kernel's. The caller keeps the base's tile for other kernels that share it.
         """
         values = self._values(a, base, self._diagonals(a, pair))
         return self.finished(a, values, row_means[rows], row_means[columns], row_means)
 
-    def finished(
-        self, a: int, values: NDArray[Any], of_rows: Float64, of_columns: Float64, row_means: Float64
-    ) -> NDArray[np.float32]:
-        """Centred, scaled and rounded to what a tile holds; the means of this block's rows and columns, and (n,) those
-        of the training samples."""
+    def finished(self, a: int, values: Array, of_rows: Float64, of_columns: Float64, row_means: Float64) -> Float32:
+        """Values centred, scaled and rounded to the precision of a tile.
+
+        `of_rows` and `of_columns` are the row means of the samples of this block, `row_means` (n,) those of all
+        training samples.
+        """
         kernel = self.kernels[a]
         grand_mean = float(row_means.mean()) if kernel.centred else 0.0
         scale = kernel.scale(self.n, grand_mean)
@@ -224,27 +228,27 @@ class Bank:
         if scale != 1.0:
             values = values * scale
         finished = np.ascontiguousarray(values, dtype=np.float32)
-        if not loops.all_finite(finished):
+        if not all_finite(finished):
             raise DataError(f"kernel {kernel.name} overflows or is not a number", "rescale the features")
         return finished
 
     def _diagonals(self, a: int, pair: Pair) -> tuple[Float64, Float64] | None:
-        """k(x, x) of the samples of rows and of columns, where kernel a is divided by them."""
+        """k(x, x) of the samples of rows and of columns, if kernel a is divided by them."""
         kernel = self.kernels[a]
         if "unit-diagonal" not in kernel.normalise or kernel.function.base == GIVEN:
             return None
         X, Z = pair.sides(kernel.view)
         return self_values(kernel, X), self_values(kernel, Z)
 
-    def _values(self, a: int, base: Float64, diagonals: tuple[Float64, Float64] | None) -> NDArray[Any]:
+    def _values(self, a: int, base: Float64, diagonals: tuple[Float64, Float64] | None) -> Array:
         """The uncentred, unscaled values."""
-        values = self.kernels[a].function.evaluate(base)
+        values = self.kernels[a].evaluate(base)
         return values if diagonals is None else values / np.sqrt(np.outer(*diagonals))
 
 
-def self_values(kernel: BankKernel, X: Any) -> Float64:
+def self_values(kernel: BankKernel, X: Block) -> Float64:
     """k(x, x) of every sample, before any normalisation."""
-    return np.asarray(kernel.function.evaluate(BASES[kernel.function.base].diagonal(X)), dtype=np.float64)
+    return np.asarray(kernel.evaluate(BASES[kernel.function.base].diagonal(X)), dtype=np.float64)
 
 
 def base_tile(pair: Pair, view: str, base: str) -> Float64:
@@ -255,9 +259,26 @@ def base_tile(pair: Pair, view: str, base: str) -> Float64:
         tile = BASES[base].tile(*pair.sides(view))
     if pair.same:
         if BASES[base].symmetric:
-            loops.mirror_upper(tile)
+            mirror_upper(tile)
         if BASES[base].distance is not None:
             np.fill_diagonal(tile, 0.0)
-    if not loops.all_finite(tile):
+    if not all_finite(tile):
         raise DataError(f"the {base} values of view '{view}' overflow", "rescale the features")
     return tile
+
+
+def tile_sums(bank: Bank, pair: Pair) -> Sums:
+    """Row and column sums of the centred kernels over one tile."""
+    exact = ((a, np.asarray(values, dtype=np.float64)) for a, values in bank.values(pair, bank.centred))
+    return {a: (values.sum(axis=1), values.sum(axis=0)) for a, values in exact}
+
+
+def row_means(s: int, grid: Grid, parts: Iterable[tuple[tuple[int, int], Sums]]) -> Float64:
+    """(s, n), zero for kernels that are not centred, from the sums of the tiles (i, j), j >= i."""
+    sums = np.zeros((s, grid.n))
+    for (i, j), of_tile in parts:
+        for a, (by_row, by_column) in of_tile.items():
+            sums[a, grid.span(i)] += by_row
+            if i != j:
+                sums[a, grid.span(j)] += by_column
+    return sums / grid.n

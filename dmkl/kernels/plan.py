@@ -7,23 +7,40 @@ import itertools
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
-from dmkl._util.types import Samples
+from dmkl._util.types import Block, Samples
 from dmkl.config import KernelConfig, Parameters, construct
 from dmkl.data import Dataset, View
 from dmkl.errors import ConfigError, DataError, did_you_mean
 from dmkl.kernels.bank import NORMALISERS, Bank, BankKernel, self_values
-from dmkl.kernels.bases import BASES, GIVEN, dense
+from dmkl.kernels.distances import BASES, GIVEN, dense
 from dmkl.kernels.functions import KERNELS, Kernel, Scales
 
-SCALE_SAMPLES = 1000  # distances for widths are measured between this many training samples at most
+SCALE_SAMPLES = 1000  # at most so many training samples are compared to measure distances for widths
 
 
 def plan_bank(configs: Sequence[KernelConfig], train: Dataset) -> Bank:
-    """Expand every table into its grid, fit widths and normalisers on `train`."""
+    """Expand every [[kernels]] table into its grid and fit widths and normalisers.
+
+    Parameters
+    ----------
+    configs : the tables, in the order of the kernels.
+    train : the training samples.
+
+    Returns
+    -------
+    Bank
+        One fitted kernel for each table, matching view and combination of parameters.
+
+    Raises
+    ------
+    ConfigError
+        An unknown kernel, parameter, view or normaliser, or the same kernel twice.
+    DataError
+        Values that a kernel or normaliser cannot take.
+    """
     train.check_symmetric()
     scales: dict[tuple[str, str], Scales] = {}
     kernels: list[BankKernel] = []
@@ -57,7 +74,7 @@ def _fitted(config: KernelConfig, view: View, params: Parameters, scales: dict[t
 
 
 def _kernel_for(config: KernelConfig, view: View) -> str:
-    """The kernel as named, or what it is on a view that is not symmetric."""
+    """The kernel's name; on a view that is not symmetric `precomputed` becomes `similarity`."""
     if view.symmetric or not KERNELS[config.kernel].symmetric:
         return config.kernel
     if config.kernel == "precomputed":
@@ -76,9 +93,9 @@ def measure(view: View, base: str) -> Scales:
     return scales
 
 
-def _measured(block: Any, base: str, chosen: Samples) -> Scales:
+def _measured(block: Block, base: str, chosen: Samples) -> Scales:
     if base == GIVEN:
-        distances: Any = np.asarray(block[:, chosen], dtype=np.float64)
+        distances = np.asarray(block[:, chosen], dtype=np.float64)
         spread = 0.0
     else:
         block = block if hasattr(block, "toarray") else dense(block)
@@ -93,8 +110,8 @@ def _measured(block: Any, base: str, chosen: Samples) -> Scales:
     return Scales(float(np.median(off_diagonal)), float(off_diagonal.mean()), spread)
 
 
-def _variance(block: Any) -> float:
-    """Of all entries; a sparse block stays sparse, it may have millions of columns."""
+def _variance(block: Block) -> float:
+    """The variance of all entries; a sparse block stays sparse, because it may have millions of columns."""
     if isinstance(block, np.ndarray):
         return float(block.var())
     block, size = block.astype(np.float64), block.shape[0] * block.shape[1]
@@ -104,7 +121,7 @@ def _variance(block: Any) -> float:
 def _trace(kernel: BankKernel, view: View) -> float:
     if kernel.function.base == GIVEN:
         diagonal = np.asarray(view.values.diagonal(), dtype=np.float64)
-        values = np.asarray(kernel.function.evaluate(diagonal), dtype=np.float64)
+        values = np.asarray(kernel.evaluate(diagonal), dtype=np.float64)
     else:
         values = self_values(kernel, view.values)
     if "unit-diagonal" in kernel.normalise:
@@ -138,7 +155,7 @@ def _check_normalisers(config: KernelConfig) -> None:
 
 
 def _matching_views(config: KernelConfig, train: Dataset) -> Iterator[View]:
-    """Views named or matched; a pattern passes over constant features and views of another kind."""
+    """The views that the table names or matches; patterns skip constant features and views of another kind."""
     cls: type[Kernel] = KERNELS[config.kernel]
     found, constant = False, 0
     for name, view in train.views.items():
@@ -169,7 +186,7 @@ def _matching_views(config: KernelConfig, train: Dataset) -> Iterator[View]:
 
 
 def is_constant(view: View) -> bool:
-    """Whether this is a single feature that never changes: no distance to take a width from, nothing to learn."""
+    """Whether this is a single feature with one value in all samples: it has no distances to measure a width from."""
     return view.kind == "features" and view.values.shape[1] == 1 and bool(view.values.max() == view.values.min())
 
 

@@ -2,22 +2,38 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from dmkl._util.types import Array
 from dmkl.errors import ConfigError, DataError
 
 HOW = ("clip", "shift")
 
 
-def repair(K: ArrayLike, how: str = "clip") -> NDArray[Any]:
-    """The symmetric part of K (n, n), or of each of (s, n, n), without negative eigenvalues.
+def repair(K: ArrayLike, how: str = "clip") -> Array:
+    """Make an indefinite kernel matrix positive semidefinite.
 
-    "clip" sets them to zero, which is the nearest semidefinite matrix. "shift" adds their largest size to the diagonal,
-    which leaves the values between different samples, and so those of new samples, as they are. A clipped matrix of
-    training samples does not go with unclipped values of new ones: clip training and test samples together, or shift.
+    "clip" sets negative eigenvalues to zero, which gives the nearest semidefinite matrix. "shift" adds the size of the
+    most negative eigenvalue to the diagonal and leaves the values between different samples unchanged. Clipped values
+    of training samples are not consistent with unclipped values of new samples: clip training and test samples
+    together, or use "shift".
+
+    Parameters
+    ----------
+    K : array (n, n), or (s, n, n) for several kernels. Only its symmetric part is used.
+    how : "clip" or "shift".
+
+    Returns
+    -------
+    array of the same shape, without negative eigenvalues up to rounding.
+
+    Raises
+    ------
+    ConfigError
+        `how` is unknown.
+    DataError
+        K is not square or not finite.
     """
     if how not in HOW:
         raise ConfigError(f"unknown repair '{how}'", f"use one of {', '.join(HOW)}")

@@ -10,9 +10,9 @@ FORMULATIONS.register("uniform", "dmkl.problems.uniform:UniformMKL")
 FORMULATIONS.register("vskl", "dmkl.problems.vskl:VSKL")
 FORMULATIONS.register("l1", "dmkl.problems.vskl:L1MKL")
 FORMULATIONS.register("lp", "dmkl.problems.vskl:LpMKL")
-FORMULATIONS.register("shared", "dmkl.solvers.shared.formulation:SharedMKL")
+FORMULATIONS.register("shared", "dmkl.problems.shared:SharedMKL")
 FORMULATIONS.register("spicy", "dmkl.problems.spicy:SpicyMKL")
 FORMULATIONS.register("obscure", "dmkl.solvers.obscure.formulation:Obscure")
-FORMULATIONS.register("mikl", "dmkl.solvers.mikl.formulation:MIKL")
+FORMULATIONS.register("mikl", "dmkl.problems.mikl:MIKL")
 
 __all__ = ["FORMULATIONS", "Formulation", "describe"]

@@ -14,10 +14,10 @@ from typing import Any, ClassVar, Final, TypeAlias
 
 import numpy as np
 
-from dmkl._util.types import Float64
+from dmkl._util.types import Float64, Table
 from dmkl.data import Labels
 from dmkl.errors import ConfigError
-from dmkl.problems.losses import LOSSES, Loss
+from dmkl.problems.losses import Loss, LossLike, loss_constant, loss_of, loss_value
 from dmkl.stack import KernelStack
 
 Values: TypeAlias = dict[str, Sequence[Any]]  # constants by name, each with the values to try
@@ -48,6 +48,10 @@ class Formulation(ABC):
     weighted: ClassVar[bool] = False  # whether sample weights are supported
     per_kernel: ClassVar[bool] = False  # whether every sample has a coefficient for every kernel, not one in all
     usual: ClassVar[Mapping[str, Sequence[Any]]]  # values worth trying, in the order of a path
+
+    def constants(self) -> Table:
+        """The constants by name, in the plain values of a configuration file."""
+        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
 
     def task_of(self, y: Any) -> str:
         """The task that labels of unknown task stand for; 'auto' finds it out from their values."""
@@ -86,16 +90,23 @@ class Formulation(ABC):
 
 
 class WithLoss(Formulation):
-    """A formulation with a choice of loss."""
+    """A formulation with a choice of loss: a registered name, a table with parameters, or a `Loss`."""
 
     weighted: ClassVar[bool] = True
 
-    loss: str
+    loss: LossLike
     epsilon: float
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "loss", loss_constant(self.loss))  # a table cannot be hashed
+        self.own_loss()
+
     def own_loss(self) -> Loss:
-        """The loss with its parameter."""
-        return LOSSES[self.loss](self.epsilon)
+        """The loss with its parameters."""
+        return loss_of(self.loss, self.epsilon)
+
+    def constants(self) -> Table:
+        return {**super().constants(), "loss": loss_value(self.loss)}
 
     def task_of(self, y: Any) -> str:
         """Numbers with more than two values are regression targets if the loss takes them, also whole numbers."""

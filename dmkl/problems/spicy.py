@@ -17,7 +17,7 @@ from dmkl._util.types import Float64
 from dmkl.data import Labels
 from dmkl.errors import ConfigError
 from dmkl.problems.base import MINOR, Formulation, Values, WithLoss, grids_below_largest
-from dmkl.problems.losses import Loss
+from dmkl.problems.losses import Loss, LossLike
 from dmkl.problems.uniform import UniformMKL
 from dmkl.stack import KernelStack
 
@@ -32,8 +32,9 @@ class SpicyMKL(WithLoss):
     ----------
     C : float
         Weight of the sparse regulariser: a larger C uses fewer kernels. It may be 0 where `ridge` is positive.
-    loss : str
+    loss : str, dict or Loss
         "hinge" or "logistic" for classes, "squared" for classes or real targets, "epsilon" for real targets.
+        A dict states parameters: {"name": "epsilon", "epsilon": 0.2}.
     epsilon : float
         Half the width of the tube of the loss "epsilon".
     ridge : float
@@ -46,7 +47,7 @@ class SpicyMKL(WithLoss):
     """
 
     C: float = 1.0
-    loss: str = "hinge"
+    loss: LossLike = "hinge"
     epsilon: float = field(default=0.1, metadata=MINOR)
     ridge: float = field(default=0.0, metadata=MINOR)
 
@@ -58,7 +59,7 @@ class SpicyMKL(WithLoss):
             raise ConfigError(f"ridge should be at least 0 and finite, not {self.ridge}")
         if not (np.isfinite(self.C) and (self.C > 0 or (self.C == 0 and self.ridge > 0))):
             raise ConfigError(f"C should be positive and finite (or 0 with a ridge), not {self.C}")
-        self.own_loss()
+        super().__post_init__()
 
     @property
     def strength(self) -> float:

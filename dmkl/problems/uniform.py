@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 from dmkl._util.types import Float64
 from dmkl.errors import ConfigError
 from dmkl.problems.base import MINOR, Formulation, WithLoss, require_positive_C
+from dmkl.problems.losses import LossLike
 
 
 class BoundedByC(Formulation):
@@ -47,8 +48,9 @@ class UniformMKL(WithLoss, BoundedByC):
         How much the loss counts against the regulariser, positive.
     intercept : bool
         Whether there is a free intercept b; the hinge loss alone can do without.
-    loss : str
+    loss : str, dict or Loss
         "hinge", "logistic", "squared" or "epsilon"; the last two also fit real targets.
+        A dict states parameters: {"name": "epsilon", "epsilon": 0.2}.
     epsilon : float
         Half the width of the tube of the loss "epsilon".
 
@@ -60,14 +62,14 @@ class UniformMKL(WithLoss, BoundedByC):
 
     C: float = 1.0
     intercept: bool = field(default=True, metadata=MINOR)
-    loss: str = field(default="hinge", metadata=MINOR)
+    loss: LossLike = field(default="hinge", metadata=MINOR)
     epsilon: float = field(default=0.1, metadata=MINOR)
 
     def __post_init__(self) -> None:
         require_positive_C(self.C)
+        super().__post_init__()
         if not (self.intercept or self.loss == "hinge"):
             raise ConfigError("only the hinge loss can do without an intercept")
-        self.own_loss()
 
     def baseline(self, weights: Float64) -> UniformMKL:
         return self

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-import html
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from dmkl.report.markup import Raw, figure, legend, number, text
+from markupsafe import Markup, escape
+
+from dmkl.report.markup import NOTHING, figure, legend, number
 
 WIDTH, HEIGHT = 380, 230
 LEFT, RIGHT, TOP, BOTTOM = 52, 10, 10, 36  # room for axes
 TICKS = 5
-MARKED = 40  # points that get a dot each; more are a line only
+MARKED = 40  # a line with more points is drawn without dots
 
 Point = tuple[float, float]
 
 
 @dataclass(frozen=True)
 class Series:
-    """Points joined by a line, in one of the style sheet's colours; faint ones have no name in the legend."""
+    """Points joined by a line, in one of the style sheet's colours; faint series are not in the legend."""
 
     name: str
     points: Sequence[Point]
@@ -30,16 +31,16 @@ class Series:
 
 @dataclass(frozen=True)
 class Axis:
-    """A range of values with its name; `log` for values over several powers of ten."""
+    """A range of values with its name, linear or logarithmic."""
 
     name: str
     low: float
     high: float
     log: bool = False
-    whole: bool = False  # no parts of one between ticks
+    whole: bool = False  # ticks at whole numbers only
 
     def place(self, value: float) -> float:
-        """From 0 at the low end to 1."""
+        """The position of a value, from 0 at the low end to 1 at the high end."""
         low, high, value = (math.log10(x) if self.log else x for x in (self.low, self.high, value))
         return min(1.0, max(0.0, (value - low) / (high - low))) if high > low else 0.5
 
@@ -55,7 +56,7 @@ class Axis:
 
 
 def around(name: str, values: Iterable[float], *, log: bool = False, whole: bool = False) -> Axis:
-    """An axis over all finite values: to the powers of ten around them, or with a little room; `whole` from 0."""
+    """An axis that contains all finite values: with a margin, between powers of ten (`log`), or from 0 (`whole`)."""
     finite = [value for value in values if math.isfinite(value) and (value > 0 or not log)] or [1.0]
     low, high = min(finite), max(finite)
     if log:
@@ -67,8 +68,8 @@ def around(name: str, values: Iterable[float], *, log: bool = False, whole: bool
 
 def line_chart(
     caption: str, series: Sequence[Series], x: Axis, y: Axis, *, level: float | None = None, diagonal: bool = False
-) -> Raw:
-    """Lines over a grid, with a legend when there is more than one; `level` is a dashed horizontal line."""
+) -> Markup:
+    """Lines over a grid, with a legend if there is more than one. A dashed line is drawn at `level`, or where x = y."""
     parts = [_grid(x, y)]
     if level is not None and y.low <= level <= y.high:
         height = _down(y, level)
@@ -78,17 +79,17 @@ def line_chart(
         parts.append(f'<polyline class="level" points="{_path(ends, x, y)}"/>')
     parts += [_drawn(line, x, y) for line in series]
     named = [(line.colour, line.name) for line in series if not line.faint]
-    return figure(caption, _svg(caption, parts), legend(named) if len(named) > 1 else "")
+    return figure(caption, _svg(caption, parts), legend(named) if len(named) > 1 else NOTHING)
 
 
 def band(low: Sequence[Point], high: Sequence[Point]) -> Series:
-    """The room between two lines."""
+    """The area between two lines."""
     return Series("band", [*low, *reversed(high)], faint=True)
 
 
-def histogram(caption: str, name: str, counts: Sequence[int], edges: Sequence[float]) -> Raw:
-    """How many values lie between neighbouring edges."""
-    x, y = Axis(name, edges[0], edges[-1]), around("how many", [0.0, *counts], whole=True)
+def histogram(caption: str, name: str, counted: str, counts: Sequence[int], edges: Sequence[float]) -> Markup:
+    """How many of what is `counted` have a value between neighbouring edges."""
+    x, y = Axis(name, edges[0], edges[-1]), around(f"number of {counted}", [0.0, *counts], whole=True)
     parts = [_grid(x, y)]
     for count, low, high in zip(counts, edges[:-1], edges[1:], strict=True):
         left, right, height = _across(x, low), _across(x, high), _down(y, count)
@@ -99,10 +100,10 @@ def histogram(caption: str, name: str, counts: Sequence[int], edges: Sequence[fl
     return figure(caption, _svg(caption, parts))
 
 
-def _svg(caption: str, parts: Sequence[str]) -> str:
-    return (
-        f'<svg class="chart" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{html.escape(caption)}">'
-        f"{''.join(parts)}</svg>"
+def _svg(caption: str, parts: Sequence[str]) -> Markup:
+    """The pieces, which hold numbers and escaped texts only, as one drawing."""
+    return Markup('<svg class="chart" viewBox="0 0 {} {}" role="img" aria-label="{}">{}</svg>').format(
+        WIDTH, HEIGHT, caption, Markup("".join(parts))
     )
 
 
@@ -128,9 +129,9 @@ def _grid(x: Axis, y: Axis) -> str:
     for tick in x.ticks():
         parts.append(f'<text class="mid" x="{_across(x, tick)}" y="{HEIGHT - BOTTOM + 14}">{_tick(tick)}</text>')
     middle = (LEFT + WIDTH - RIGHT) / 2
-    parts.append(f'<text class="mid" x="{middle}" y="{HEIGHT - 5}">{text(x.name)}</text>')
+    parts.append(f'<text class="mid" x="{middle}" y="{HEIGHT - 5}">{escape(x.name)}</text>')
     upright = f"translate(10 {(TOP + HEIGHT - BOTTOM) / 2}) rotate(-90)"
-    parts.append(f'<text class="mid" transform="{upright}">{text(y.name)}</text>')
+    parts.append(f'<text class="mid" transform="{upright}">{escape(y.name)}</text>')
     return f'<g class="grid">{"".join(parts)}</g>'
 
 

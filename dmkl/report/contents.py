@@ -1,30 +1,31 @@
-"""What a report is made of: as much of a run as there is."""
+"""Everything a report is made of: as much of a run as exists."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Any
 
-from dmkl.model import Model, Predictions
+from dmkl.model import METRICS, Model, Predictions
+from dmkl.report.markup import Figures, number
 
-NOUNS = {"multilabel": ("label", "labels"), "regression": ("target", "targets")}  # what outputs are but classes
+NOUNS = {"multilabel": ("label", "labels"), "regression": ("target", "targets")}  # otherwise outputs are classes
 
 
 @dataclass(frozen=True)
 class Contents:
-    """Everything but `config` may still be missing in a run that is not finished."""
+    """A run, read from its directory. Only `config` is always there; an unfinished run lacks the rest."""
 
     config: dict[str, Any]
     name: str = ""
     finished: bool = True
     model: Model | None = None
-    summary: dict[str, Any] = field(default_factory=dict)  # facts of the stages: kernels, train, score
+    summary: dict[str, Any] = field(default_factory=dict)  # by stage: kernels, train, score
     manifest: dict[str, Any] = field(default_factory=dict)
-    rounds: list[dict[str, Any]] = field(default_factory=list)
+    rounds: list[dict[str, Any]] = field(default_factory=list)  # the RoundDone events
     predictions: Predictions | None = None
     timeline: dict[str, Any] = field(default_factory=dict)
-    tuning: Any = None  # what tuning.json holds
-    tuning_drawing: str = ""  # and tuning.svg
+    tuning: dict[str, Any] | None = None  # tuning.json
+    tuning_drawing: str = ""  # tuning.svg
 
     @property
     def score(self) -> dict[str, Any]:
@@ -36,5 +37,15 @@ class Contents:
 
 
 def noun(model: Model, count: int = 1) -> str:
-    """'class', 'labels' ...: what the outputs of a model are."""
+    """The word for `count` outputs of the model: class, label or target, or its plural."""
     return NOUNS.get(model.task, ("class", "classes"))[count != 1]
+
+
+def metric_title(name: str) -> str:
+    """The name of a metric for people; a run of another version may have metrics that are unknown here."""
+    return METRICS[name].title if name in METRICS else name.replace("_", " ")
+
+
+def metric_value(name: str, value: float | None) -> Figures:
+    """The value of a metric as it is printed."""
+    return Figures(METRICS[name].shown(value) if name in METRICS else number(value))

@@ -128,8 +128,7 @@ def resolved(config: Config) -> dict[str, Any]:
     """The plain tables with the defaults of the kernels and the formulation they name; unknown names are refused."""
     tables = config.to_dict()
     ORACLES[config.solve.oracle]
-    formulation = formulation_of(config)
-    own = {f.name: getattr(formulation, f.name) for f in dataclasses.fields(formulation)}
+    own = formulation_of(config).constants()
     tables["formulation"]["params"] = {key: value for key, value in own.items() if value is not None}
     for table, kernel in zip(tables["kernels"], config.kernels, strict=True):
         for params in grid(kernel.params):

@@ -13,7 +13,7 @@ from dmkl._util.files import read_json_if_any
 from dmkl.config import parse_config
 from dmkl.data import load_split
 from dmkl.errors import ConfigError, DataError, OutputError
-from dmkl.model import Model, Predictions, load_model, load_predictions, per_class, score
+from dmkl.model import Model, Predictions, load_model, load_predictions, measure, per_class
 from dmkl.model.predictions import open_samples
 from dmkl.report import Contents, write_report
 from dmkl.run.rundir import RunDirectory, trusting
@@ -61,7 +61,7 @@ def score_facts(model: Model, kept: Predictions) -> dict[str, Any]:
     """How good the held-out predictions are."""
     return {
         "n": len(kept.truth),
-        "metrics": score(model, kept.scores, kept.truth),
+        "metrics": measure(kept.scores, kept.truth),
         "per_class": per_class(model, kept.scores, kept.truth),
     }
 

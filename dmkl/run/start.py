@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import tomllib
 from collections.abc import Sequence
@@ -10,15 +11,17 @@ from typing import Any
 
 import numpy as np
 
+from dmkl._util.files import make_folder, write_atomically
 from dmkl.config import Config, json_schema, parse_config, toml_key, toml_value
 from dmkl.data.look import Look, ViewLook, look
+from dmkl.errors import OutputError, ResourceError
 from dmkl.kernels.functions import KERNELS
 from dmkl.oracles import ORACLES
 from dmkl.run.prepare import prepare
-from dmkl.runtime.profile import Profile
+from dmkl.runtime.jobs.profile import Profile
 from dmkl.solvers import FORMULATIONS
+from dmkl.version import __version__
 
-SCHEMA = Path(__file__).parents[1] / "dmkl.schema.json"  # kept equal to `schema()` by a test
 GRID = ("0.5 mean", "1 mean", "2 mean")  # a median is 0 where most values are equal
 FEW_COLUMNS = 60  # up to so many each gets kernels of its own
 WIDTH = 100  # of a line
@@ -30,12 +33,29 @@ def schema() -> dict[str, Any]:
     return json_schema(KERNELS, FORMULATIONS, ORACLES, Profile)
 
 
+def schema_file() -> Path | None:
+    """Write the JSON schema into the user's cache, where editors find it by the first line of a configuration.
+
+    Its name holds the version of dmkl, so that a configuration is checked against the version that wrote it. None if
+    the cache cannot be written.
+    """
+    try:
+        folder = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser().absolute() / "dmkl"
+        path = folder / f"dmkl-{__version__}.schema.json"
+        make_folder(folder)
+        write_atomically(path, (json.dumps(schema(), indent=1, allow_nan=False) + "\n").encode())
+    except (OSError, OutputError, ResourceError, RuntimeError):  # RuntimeError: the user has no home
+        return None
+    return path
+
+
 def first_config(paths: Sequence[str], out: Path, labels: str = "") -> tuple[str, Look]:
     """The text of a configuration for `out`, which reads and makes kernels of these data, and what they hold."""
     seen = look(paths, labels)
     near = [os.path.relpath(path, out.parent) for path in paths]
     kernels = len(prepare(_read(_text(seen, near, ""), out)).bank)
-    text = _text(seen, near, _formulation(seen, kernels))
+    file = schema_file()
+    text = (f"#:schema {file.as_uri()}\n" if file else "") + _text(seen, near, _formulation(seen, kernels))
     _read(text, out)
     return text, seen
 
@@ -47,7 +67,6 @@ def _read(text: str, out: Path) -> Config:
 def _text(seen: Look, paths: list[str], formulation: str) -> str:
     classes = f"{len(seen.answer.classes)} classes" if seen.answer.classes else "numbers to predict"
     parts = [
-        f"#:schema {SCHEMA.as_uri()}",
         f"# {len(seen.answer):,} samples, {seen.answer.task}: {classes}. Trains as it is: dmkl train FILE",
         "",
         "[data]",

@@ -16,7 +16,16 @@ from dmkl.config import Config, SolveConfig
 from dmkl.data import Dataset, Labels
 from dmkl.errors import ConfigError
 from dmkl.events import Event, Note, RoundDone
-from dmkl.model import Model, calibrate, make_model, predictions, save_model, save_predictions, score
+from dmkl.model import (
+    Model,
+    calibrate,
+    leading_metric,
+    make_model,
+    measure,
+    predictions,
+    save_model,
+    save_predictions,
+)
 from dmkl.oracles import ORACLES
 from dmkl.report import write_report
 from dmkl.run.prepare import build, formulation_of, held_out, on_the_fly, prepare
@@ -242,7 +251,8 @@ def _baselines(
     for name, kernels in [("", list(range(store.s))), *((k.name, [a]) for a, k in enumerate(store.bank.kernels))]:
         alone = _solve(stack.choose(kernels), store, simple, replace(config, solve=BASELINE), lambda event: None, None)
         model = make_model(store, alone, kernels)
-        results[name] = score(model, model.decision(test, runtime), test.labels)
+        results[name] = measure(model.decision(test, runtime), test.labels)
     average = {"kernel": "", "metrics": results.pop("")}
-    best = max(results, key=lambda name: next(iter(results[name].values())))
+    leading = leading_metric(test.labels.task)
+    best = max(results, key=lambda name: leading.sign * results[name][leading.name])
     return {"average": average, "best_single": {"kernel": best, "metrics": results[best]}}

@@ -16,14 +16,15 @@ from dmkl._util.units import parse_seconds
 from dmkl.config import Config
 from dmkl.data import Labels, check_folds
 from dmkl.events import Event
-from dmkl.report.tuning import draw_tuning
+from dmkl.model import leading_metric
+from dmkl.report.tuning_chart import draw_tuning
 from dmkl.run.rundir import RunDirectory, finite
 from dmkl.run.training import Say, Trained, begin, complete
 from dmkl.runtime import Local, Runtime
 from dmkl.solvers import describe
 from dmkl.stack import KernelStack, open_stack
 from dmkl.store import KernelStore
-from dmkl.tuning import Tuned, named_points, refuse_labels, tune
+from dmkl.tuning import Tuned, named_candidates, refuse_labels, tune
 
 
 def tune_run(
@@ -39,16 +40,18 @@ def tune_run(
     """Choose by cross-validation on the training samples, then train the choice on all of them."""
     search, solving = config.tune, config.solve
     names = search.formulations or (config.formulation.name,)
-    points = named_points(names, search.grid, {config.formulation.name: config.formulation.params})
+    points = named_candidates(names, search.grid, {config.formulation.name: config.formulation.params})
     fits = search.folds * search.repeats * len(points)
 
     def check(labels: Labels) -> None:
+        leading_metric(labels.task, search.metric)  # unknown or unsuitable names are refused before any work
         refuse_labels(points, labels)
         check_folds(labels, search.folds, search.repeats)
 
     begun = begin(config, out, runtime, budget, store=store, observer=observer, say=say, check=check, fits=fits)
     ends = time.monotonic() + (parse_seconds(solving.max_time) if solving.max_time else np.inf)
     stack = _stack(begun.store, budget, runtime)
+    assert begun.store.labels is not None  # `begin` refuses stores without labels
     tuned = tune(
         stack,
         begun.store.labels,
@@ -56,6 +59,7 @@ def tune_run(
         folds=search.folds,
         repeats=search.repeats,
         rule=search.rule,
+        metric=search.metric,
         apart=search.apart,
         seed=solving.seed,
         tol=solving.tol,

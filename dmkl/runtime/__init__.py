@@ -1,8 +1,10 @@
-"""Where tasks run: in this process (`Local`) or on a Dask cluster (`Cluster`), behind one question, `map`."""
+"""Where tasks run: in this process (`Local`) or on a Dask cluster (`DaskRuntime`), behind one interface, `Runtime`.
+
+`open.py` opens what `--cluster` names. `connections.py` and `jobs/` connect to clusters, `tls.py` decides who may.
+"""
 
 from dmkl.runtime.base import Runtime
-from dmkl.runtime.launch import is_slurm, open_runtime
 from dmkl.runtime.local import Local
-from dmkl.runtime.profile import read_profile
+from dmkl.runtime.open import open_runtime
 
-__all__ = ["Local", "Runtime", "is_slurm", "open_runtime", "read_profile"]
+__all__ = ["Local", "Runtime", "open_runtime"]

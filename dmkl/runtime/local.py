@@ -7,31 +7,33 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any
+from typing import Any, TypeVar
 
 from dmkl._util.machine import cores
 from dmkl.runtime.base import one_blas_thread
 from dmkl.runtime.timeline import Timeline
 
-POOL = "dmkl"  # what its threads are called, before a number
-IN_FLIGHT = 2  # tasks per thread that may be running or waiting for their turn
+R = TypeVar("R")
+
+POOL = "dmkl"  # the name of its threads, before a number
 
 
 class Local:
-    """The runtime of a laptop: `workers` threads (default: the cores this process may use)."""
+    """Runs tasks on `workers` threads (default: the cores this process may use)."""
 
     remote = False
     memory = 0
+    in_flight = 2  # tasks per thread that may be running or waiting for their turn
 
     def __init__(self, workers: int = 0) -> None:
         self.workers = workers or cores()
         self._timeline = Timeline()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Sent along with a stack, it is another one: what it did here is not what it does there."""
+        """A copy in another process starts with an empty timeline."""
         return type(self), (self.workers,)
 
-    def map(self, function: Callable[..., Any], tasks: Iterable[tuple[Any, ...]]) -> Iterator[Any]:
+    def map(self, function: Callable[..., R], tasks: Iterable[tuple[object, ...]]) -> Iterator[R]:
         with one_blas_thread():
             if self.workers == 1:
                 for task in tasks:
@@ -39,20 +41,20 @@ class Local:
                 return
             yield from self._map_threads(function, tasks)
 
-    def _map_threads(self, function: Callable[..., Any], tasks: Iterable[tuple[Any, ...]]) -> Iterator[Any]:
-        pending: deque[Future[Any]] = deque()
+    def _map_threads(self, function: Callable[..., R], tasks: Iterable[tuple[object, ...]]) -> Iterator[R]:
+        pending: deque[Future[R]] = deque()
         pool = ThreadPoolExecutor(self.workers, thread_name_prefix=POOL)
         try:
             for task in tasks:
                 pending.append(pool.submit(self._timed, function, task))
-                if len(pending) >= IN_FLIGHT * self.workers:
+                if len(pending) >= self.in_flight * self.workers:
                     yield pending.popleft().result()
             while pending:
                 yield pending.popleft().result()
-        finally:  # also on an error or Ctrl-C: what has not started never starts
+        finally:  # also on an error or Ctrl-C: tasks that have not started never start
             pool.shutdown(cancel_futures=True)
 
-    def hold(self, function: Callable[..., Any], *arguments: Any) -> Any:
+    def hold(self, function: Callable[..., R], *arguments: object) -> R:
         return self._timed(function, arguments)
 
     def close(self) -> None:
@@ -61,7 +63,7 @@ class Local:
     def timeline(self) -> Timeline:
         return self._timeline
 
-    def _timed(self, function: Callable[..., Any], task: tuple[Any, ...]) -> Any:
+    def _timed(self, function: Callable[..., R], task: tuple[object, ...]) -> R:
         started = time.time()
         try:
             return function(*task)

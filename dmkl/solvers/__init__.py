@@ -1,14 +1,14 @@
 """Formulations and the algorithms that solve them: one file an algorithm, one line here."""
 
-from dmkl.problems import FORMULATIONS, describe
+from dmkl.problems import FORMULATIONS, Formulation, describe
+from dmkl.problems.mikl import MIKL
+from dmkl.problems.shared import SharedMKL
 from dmkl.problems.spicy import SpicyMKL
 from dmkl.problems.uniform import UniformMKL
 from dmkl.problems.vskl import L1MKL, VSKL, LpMKL
 from dmkl.solvers.api import Fit, solve
-from dmkl.solvers.mikl.formulation import MIKL
 from dmkl.solvers.obscure.formulation import Obscure
 from dmkl.solvers.path import grid, solve_path
-from dmkl.solvers.shared.formulation import SharedMKL
 
 __all__ = [
     "FORMULATIONS",
@@ -16,6 +16,7 @@ __all__ = [
     "MIKL",
     "VSKL",
     "Fit",
+    "Formulation",
     "LpMKL",
     "Obscure",
     "SharedMKL",

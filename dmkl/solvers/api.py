@@ -182,6 +182,7 @@ def _warm(start: Fit, formulation: Any, shape: tuple[int, int, int]) -> State:
 def identify(problem: Problem, formulation: Any) -> str:
     """What a checkpoint must agree on to be gone on with; the tolerance may change."""
     digest = hashlib.blake2b(problem.Y.tobytes(), digest_size=16)
+    digest.update(problem.stack.groups.tobytes())
     if problem.sample_weight is not None:
         digest.update(problem.sample_weight.tobytes())
     default = problem.method == methods.find(formulation).name

@@ -15,13 +15,13 @@ from typing import Any, Final, TypeAlias
 from dmkl.errors import ConfigError, did_you_mean
 from dmkl.oracles import ORACLES
 from dmkl.problems.base import Formulation
+from dmkl.problems.mikl import MIKL
+from dmkl.problems.shared import SharedMKL
 from dmkl.problems.spicy import SpicyMKL
 from dmkl.problems.uniform import UniformMKL
 from dmkl.problems.vskl import L1MKL, VSKL, LpMKL
-from dmkl.solvers.mikl.formulation import MIKL
 from dmkl.solvers.obscure.formulation import Obscure
 from dmkl.solvers.problem import Problem, Solver
-from dmkl.solvers.shared.formulation import SharedMKL
 
 DEFAULT_ORACLE: Final = "smo"
 
@@ -138,15 +138,15 @@ for mixed_norm in (VSKL, L1MKL, LpMKL):
     register(mixed_norm, "mirror", "dmkl.solvers.mixed_norm:build", oracles=True)
     register(mixed_norm, "mirror-paper", "dmkl.solvers.mixed_norm:build", oracles=True)
 register(SpicyMKL, "proximal", "dmkl.solvers.spicy:build")
-register(SharedMKL, "bundle", "dmkl.solvers.shared.sum:build", oracles=True, when=_sum)
-register(SharedMKL, "mirror", "dmkl.solvers.shared.sum:build", oracles=True, when=_sum)
-register(SharedMKL, "sa", "dmkl.solvers.shared.max:build", oracles=True, when=_max)
-register(SharedMKL, "sa-paper", "dmkl.solvers.shared.max:build", oracles=True, when=_max)
+register(SharedMKL, "bundle", "dmkl.solvers.bundle.sum_of_classes:build", oracles=True, when=_sum)
+register(SharedMKL, "mirror", "dmkl.solvers.bundle.sum_of_classes:build", oracles=True, when=_sum)
+register(SharedMKL, "sa", "dmkl.solvers.bundle.worst_class:build", oracles=True, when=_max)
+register(SharedMKL, "sa-paper", "dmkl.solvers.bundle.worst_class:build", oracles=True, when=_max)
 register(Obscure, "exact", "dmkl.solvers.obscure.stages:build")
 register(Obscure, "obscure", "dmkl.solvers.obscure.stages:build")
 register(Obscure, "stochastic", "dmkl.solvers.obscure.stages:build")
 register(Obscure, "online", "dmkl.solvers.obscure.stages:build")
 register(Obscure, "pegasos", "dmkl.solvers.obscure.stages:build")
-register(MIKL, "newton", "dmkl.solvers.mikl.formulation:build")
-register(MIKL, "fista", "dmkl.solvers.mikl.formulation:build")
-register(MIKL, "plain", "dmkl.solvers.mikl.formulation:build")
+register(MIKL, "newton", "dmkl.solvers.per_kernel.coefficient_sets:build")
+register(MIKL, "fista", "dmkl.solvers.per_kernel.coefficient_sets:build")
+register(MIKL, "plain", "dmkl.solvers.per_kernel.coefficient_sets:build")

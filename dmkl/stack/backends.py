@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 from typing import Any
 
@@ -67,7 +68,7 @@ def open_stack(
         indefinite=store.bank.indefinite,
         given=store.bank.unproven,
         backend=backend,
-        identity=store.id,
+        identity=functools.partial(str, store.id),
         source=path,
         mended=mended,
     )
@@ -90,6 +91,6 @@ def on_cluster(stack: KernelStack, client: Any) -> tuple[KernelStack, Runtime]:
 
 
 def _cluster(client: Any) -> Runtime:
-    from dmkl.runtime.cluster import Cluster
+    from dmkl.runtime.dask import DaskRuntime
 
-    return Cluster(client)
+    return DaskRuntime(client)

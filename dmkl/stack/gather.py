@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dmkl._util.machine import Scratch
+from dmkl._util.machine import Scratch, thread_scratch
 from dmkl._util.types import Samples
-from dmkl.runtime.scratch import thread_scratch
 from dmkl.stack.cuts import cut, mirror
 from dmkl.stack.loops import rows_of
 from dmkl.stack.passes import combine_tile

@@ -6,7 +6,7 @@ a fold of a cross-validation.
 
 from __future__ import annotations
 
-import hashlib
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -21,7 +21,7 @@ from dmkl.stack.cuts import cut
 from dmkl.stack.expansions import pieces_of
 from dmkl.stack.loops import rows_of
 from dmkl.stack.shards import Shard, Tile
-from dmkl.stack.stack import KernelStack
+from dmkl.stack.stack import KernelStack, derived_identity
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class PartStack(KernelStack):
             memory=whole.memory,
             near=whole._near,  # blocks are cut from the whole's own tiles: parts of held ones would travel as copies
             backend=whole.backend,
-            identity=f"{whole.identity} {hashlib.blake2b(chosen.tobytes(), digest_size=8).hexdigest()}",
+            identity=functools.partial(derived_identity, whole, "samples", tuple(chosen.tolist())),
         )
 
     @property

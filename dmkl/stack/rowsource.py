@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from dmkl._util.tiling import Grid
 from dmkl._util.types import Samples
 from dmkl.errors import SolverError
-from dmkl.kernels.bases import GIVEN
+from dmkl.kernels.distances import GIVEN
 from dmkl.stack.computed import ComputedShard, row_means
 from dmkl.stack.parts import PartStack
 from dmkl.stack.shards import ArrayShard, ChosenShard, HeldShard, Shard, StoreShard

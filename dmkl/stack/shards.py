@@ -7,10 +7,12 @@ worker, which gets them again when it is lost).
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import numpy as np
 from numpy.typing import NDArray
 
 from dmkl._util.tiling import Grid
@@ -117,6 +119,17 @@ def hold(shard: Shard) -> HeldShard:
     """Read all tiles of a shard into memory, place by place: kernels that are computed share what they can there."""
     tiles = {(a, j): shard.tile(a, j) for j in shard.grid.kept(shard.i) for a in range(shard.s)}
     return HeldShard(shard.grid, shard.i, shard.s, tiles)
+
+
+def digest(shard: Shard) -> str:
+    """A digest of the values of all tiles of a shard."""
+    found = hashlib.blake2b(digest_size=16)
+    for j in shard.grid.kept(shard.i):
+        for a in range(shard.s):
+            tile = shard.tile(a, j)
+            found.update(f"{tile.dtype.str} {tile.shape}".encode())
+            found.update(np.ascontiguousarray(tile).data)
+    return found.hexdigest()
 
 
 def choose(shard: Shard, kernels: Sequence[int]) -> Shard:

@@ -7,7 +7,9 @@ runtime runs the passes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+import hashlib
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,7 +30,7 @@ from dmkl.stack.cuts import cut
 from dmkl.stack.cutting import Cutting
 from dmkl.stack.expanding import Expanding
 from dmkl.stack.loops import rows_of
-from dmkl.stack.shards import ArrayShard, HeldShard, choose
+from dmkl.stack.shards import ArrayShard, HeldShard, choose, digest
 from dmkl.store import Mended
 
 if TYPE_CHECKING:
@@ -65,7 +67,7 @@ class KernelStack(Cutting, Expanding):
         indefinite: Sequence[str] = (),
         given: Sequence[str] = (),
         backend: str = "memory",
-        identity: str = "",
+        identity: Callable[[], str] | None = None,
         source: Path | None = None,
         mended: Mended | None = None,
         symmetric: bool = False,
@@ -82,7 +84,8 @@ class KernelStack(Cutting, Expanding):
         self.indefinite = tuple(indefinite)
         self.given = tuple(given)  # kernels that nothing but a look at them tells to be semidefinite
         self.backend = backend
-        self.identity = identity or f"array {len(self.names)} x {grid.n}"
+        self._find_identity = identity
+        self._identity = ""  # until a checkpoint asks for it
         self.source = source
         self._scratch = Scratch()
         self.passes = 0
@@ -117,6 +120,7 @@ class KernelStack(Cutting, Expanding):
             dtype=array.dtype,
             runtime=Local(workers),
             memory=Budget(memory) if memory else Budget.default(),
+            identity=functools.partial(digest_of_array, array),
             symmetric=symmetric,
         )
 
@@ -126,6 +130,18 @@ class KernelStack(Cutting, Expanding):
         from dmkl.stack.backends import open_stack
 
         return open_stack(Path(path), workers=workers, memory=memory, client=client)
+
+    @property
+    def identity(self) -> str:
+        """A text that stacks share if and only if they have the same kernels: the id of a store, a digest of an array's
+        values, a digest of what a part or a choice was made of. Found once, when first asked for."""
+        if not self._identity:
+            self._identity = self._find_identity() if self._find_identity else self._digest_of_tiles()
+        return self._identity
+
+    def _digest_of_tiles(self) -> str:
+        digests = list(self.runtime.map(digest, ((shard,) for shard in self._shards)))
+        return digest_of_text("tiles", *digests)
 
     @property
     def held_bytes(self) -> int:
@@ -162,6 +178,7 @@ class KernelStack(Cutting, Expanding):
             indefinite=[name for name in names if name in self.indefinite],
             given=[] if self._definite else [name for name in names if name in self.given],
             backend=self.backend,
+            identity=functools.partial(derived_identity, self, "kernels", tuple(kernels)),
             symmetric=self._symmetric,
         )
 
@@ -244,3 +261,20 @@ class KernelStack(Cutting, Expanding):
                 f"{self.s} kernels over {self.n} samples",
                 f"use coefficients (n, m) and weights (m, s) or (s,), n = {self.n}, s = {self.s}",
             )
+
+
+def digest_of_array(array: NDArray[Any]) -> str:
+    """A digest of an array's type, shape and values."""
+    found = hashlib.blake2b(f"array {array.dtype.str} {array.shape}".encode(), digest_size=16)
+    for kernel in array:
+        found.update(np.ascontiguousarray(kernel).data)
+    return found.hexdigest()
+
+
+def derived_identity(stack: KernelStack, how: str, numbers: Sequence[int]) -> str:
+    """The identity of some kernels or samples of a stack."""
+    return digest_of_text(stack.identity, how, list(numbers))
+
+
+def digest_of_text(*parts: object) -> str:
+    return hashlib.blake2b(repr(parts).encode(), digest_size=16).hexdigest()

@@ -11,8 +11,7 @@ from dmkl._util.tiling import Grid
 from dmkl.data import Dataset
 from dmkl.errors import OutputError
 from dmkl.events import Observer, Progress, ignore
-from dmkl.kernels import Bank
-from dmkl.kernels.centring import Sums, row_means, tile_sums
+from dmkl.kernels import Bank, Sums, row_means, tile_sums
 from dmkl.runtime import Runtime
 from dmkl.store.store import KernelStore, opened
 

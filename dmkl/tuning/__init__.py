@@ -1,7 +1,7 @@
 """Choosing constants and formulation by cross-validation."""
 
-from dmkl.tuning.api import tune
-from dmkl.tuning.choice import Tuned
-from dmkl.tuning.points import named_points, refuse_labels
+from dmkl.tuning.candidates import named_candidates, refuse_labels
+from dmkl.tuning.search import tune
+from dmkl.tuning.selection import Tuned
 
-__all__ = ["Tuned", "named_points", "refuse_labels", "tune"]
+__all__ = ["Tuned", "named_candidates", "refuse_labels", "tune"]

@@ -13,9 +13,10 @@ import numpy as np
 
 import dmkl
 from dmkl.data import make_labels
-from dmkl.model import score_like
+from dmkl.model import measure
 from dmkl.problems import Formulation
-from dmkl.solvers.shared.sampling import Walk
+from dmkl.solvers.bundle.stochastic import SaddleIterates
+from dmkl.solvers.bundle.worst_class import MinimaxState
 from pipelines.common.banks import Bank
 from pipelines.common.experiment import Row
 
@@ -44,7 +45,7 @@ def trained(bank: Bank, method: str, C: float, tol: float) -> Row:
 def told(bank: Bank, fit: dmkl.Fit, seconds: float) -> Row:
     """Quality on the test images, cost, certificate, mean weights."""
     scores = bank.scores(fit)
-    classes = score_like(scores, make_labels(bank.truth.argmax(axis=1), "multiclass"))
+    classes = measure(scores, make_labels(bank.truth.argmax(axis=1), "multiclass"))
     weights = np.atleast_2d(fit.weights)
     return {
         "mAP": bank.metrics(scores)["mean_average_precision"],
@@ -67,7 +68,7 @@ def walked(bank: Bank, formulation: dmkl.SharedMKL, tol: float, rounds: int = 8)
         started = time.perf_counter()
         for number in range(1, rounds + 1):
             fit = dmkl.solve(bank.stack, bank.labels, formulation, max_rounds=number, **how)
-            walk = Walk.of(fit.state.own)
+            walk = fit.state.own_as(MinimaxState).iterates
             if moves(walk) < STILL or fit.converged:
                 break
     combined = bank.combined(fit.weights)
@@ -77,12 +78,12 @@ def walked(bank: Bank, formulation: dmkl.SharedMKL, tol: float, rounds: int = 8)
     return row | calls | {"objective": float(np.max(fit.objective))}
 
 
-def steps(walk: Walk) -> int:
+def steps(walk: SaddleIterates) -> int:
     """Of the walk, one SVM each; what certifies comes on top."""
     return round(float(walk.weight_sum.sum()))
 
 
-def moves(walk: Walk) -> float:
+def moves(walk: SaddleIterates) -> float:
     """How much the next step changes the average of the weights, relative to its length."""
     average = walk.average[0]
     return float(np.linalg.norm(walk.weights - average) / np.linalg.norm(average)) / (steps(walk) + 1)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import dmkl
-from dmkl.solvers.shared.sampling import Walk
+from dmkl.solvers.bundle.worst_class import MinimaxState
 from pipelines.caltech101_shared.methods import moves, steps, told
 from pipelines.common.banks import Bank
 from pipelines.common.drawing import Line, Panel
@@ -27,7 +27,7 @@ def course(bank: Bank, C: float, delta: float, eta: float, rounds: int) -> list[
         how: dict[str, Any] = {"tol": TOL, "method": "sa-paper", "checkpoint": Path(folder) / "state"}
         for number in range(1, rounds + 1):
             fit = dmkl.solve(bank.stack, bank.labels, formulation, max_rounds=number, **how)
-            walk, found = Walk.of(fit.state.own), told(bank, fit, 0.0)
+            walk, found = fit.state.own_as(MinimaxState).iterates, told(bank, fit, 0.0)
             row = {"delta": delta, "eta": eta, "round": number, "steps": steps(walk), "moves": moves(walk)}
             rows.append(row | {key: found[key] for key in ("SVM calls", "mAP", "gap", "objective")})
     return rows

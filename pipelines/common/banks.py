@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 import dmkl
 from dmkl.data import Labels, make_labels
-from dmkl.model import score_like
+from dmkl.model import measure
 
 Float32 = NDArray[np.float32]
 Members = NDArray[np.uint8]
@@ -50,7 +50,7 @@ class Bank:
 
     def metrics(self, scores: NDArray[np.float64]) -> dict[str, float]:
         """Mean average precision over the labels that occur among the test samples, micro F1."""
-        return score_like(scores, self.tested)
+        return measure(scores, self.tested)
 
     def combined(self, weights: NDArray[Any]) -> Bank:
         """The same with one kernel, the weighted sum."""

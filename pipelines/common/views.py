@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from dmkl._util.jit import jit
-from dmkl.kernels.bases import BASES
+from dmkl.kernels.distances import BASES
 from pipelines.common.data import data_file
 
 Samples = NDArray[np.int64]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from dmkl.kernels.bases import BASES
+from dmkl.kernels.distances import BASES
 from pipelines.common.banks import Bank
 from pipelines.common.data import data_file
 

@@ -4,25 +4,23 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
-from dmkl._util.types import Float64
+from dmkl._util.jit import jit
+from dmkl._util.types import Array, Float32, Float64
 from dmkl.errors import ConfigError
-from dmkl.kernels import loops
 
-Float32 = NDArray[np.float32]
-STRIP = 256  # rows of a tile: 1 MB of float32, still in a cache, and few calls for threads to wait at
+STRIP = 256  # rows of a tile worked on together: 1 MB of float32 stays in a cache, and threads seldom wait at a call
 
 
 @dataclass(frozen=True)
 class Scales:
     """What a width may be a multiple of, measured on training samples.
 
-    `median` and `mean` are of the distances between samples; `spread` is the number of features times their variance
-    (what scikit-learn's gamma='scale' divides by).
+    `median` and `mean` are those of the distances between samples; `spread` is the number of features times their
+    variance (the divisor in scikit-learn's gamma='scale').
     """
 
     median: float
@@ -32,19 +30,22 @@ class Scales:
 
 @dataclass(frozen=True)
 class Kernel(ABC):
-    """A kernel function. Its fields are its parameters; a frozen, fitted one is a recipe that can be stored."""
+    """A kernel function; its fields are its parameters.
 
-    base: ClassVar[str]
+    `fit` replaces relative parameters ("0.5 median") by numbers. A fitted kernel can be stored as plain values.
+    """
+
+    base: ClassVar[str]  # name of the distance or similarity it is a function of (`distances.BASES`)
     view_kind: ClassVar[str] = "features"
-    needs_scales: ClassVar[bool] = False
-    indefinite: ClassVar[bool] = False
-    unproven: ClassVar[bool] = False  # semidefinite or not: one has to look
-    symmetric: ClassVar[bool] = True  # else k(x, z) is not k(z, x), and only MIKL takes it
-    entry_ns: ClassVar[float] = 0.7  # nanoseconds `evaluate` takes for an entry, as measured (see `cost.py`)
+    needs_scales: ClassVar[bool] = False  # whether `fit` has to measure the training samples
+    indefinite: ClassVar[bool] = False  # known not to be positive semidefinite in general
+    unproven: ClassVar[bool] = False  # may or may not be semidefinite: the values have to be checked
+    symmetric: ClassVar[bool] = True  # where k(x, z) is not k(z, x), only MIKL takes the kernel
+    entry_ns: ClassVar[float] = 0.7  # measured nanoseconds of `evaluate` for one entry (see `cost.py`)
 
     @abstractmethod
-    def evaluate(self, tile: Float64) -> NDArray[Any]:
-        """Kernel values for a tile (or diagonal) of the base; never changes its argument."""
+    def evaluate(self, tile: Float64) -> Array:
+        """Kernel values for a tile (or a diagonal) of the base; the argument is not changed."""
 
     def fit(self, scales: Scales) -> Self:
         """The same kernel with every relative parameter turned into a number."""
@@ -67,18 +68,33 @@ class ExponentialKernel(Kernel):
 
 
 def exponential(tile: Float64, factor: float) -> Float32:
-    """`exp(factor * tile)` in float32: half the time and bytes of float64, and what the store keeps anyway."""
+    """`exp(factor * tile)` in float32: half the time and bytes of float64, and the precision that stores keep."""
     values = np.empty(tile.shape, np.float32)
-    rows, found = np.atleast_2d(tile), np.atleast_2d(values)
+    rows, result = np.atleast_2d(tile), np.atleast_2d(values)
     for first in range(0, len(rows), STRIP):  # a strip is still in the cache when its exponentials are taken
-        strip = found[first : first + STRIP]
-        loops.multiply_rounded(rows[first : first + STRIP], factor, strip)
+        strip = result[first : first + STRIP]
+        _multiply_rounded(rows[first : first + STRIP], factor, strip)
         np.exp(strip, out=strip)
     return values
 
 
+@jit()
+def _multiply_rounded(tile: Float64, factor: float, out: Array) -> None:
+    """out = factor * tile, rounded once; numpy goes through a buffer, which takes twice as long."""
+    for i in range(tile.shape[0]):
+        for j in range(tile.shape[1]):
+            out[i, j] = factor * tile[i, j]
+
+
 def fit_width(width: float | str, scales: Scales, *, scale: float | None = None) -> float:
-    """A width as a positive number; `scale` is what 'scale' stands for, where a kernel defines it."""
+    """A width as a positive number.
+
+    Parameters
+    ----------
+    width : a number, or a multiple of a measured distance such as "0.5 median".
+    scales : distances measured on the training samples.
+    scale : the value of the unit 'scale', for kernels that define it.
+    """
     units = {"median": scales.median, "mean": scales.mean}
     if scale is not None:
         units["scale"] = scale
@@ -105,6 +121,7 @@ def fit_multiple(what: str, value: float | str, units: dict[str, float]) -> floa
 
 
 def positive(what: str, value: float | str) -> float:
+    """The value as a positive finite number; ValueError if it is no number, ConfigError if it is out of range."""
     number = float(value)
     if not (number > 0 and np.isfinite(number)):
         raise ConfigError(f"{what} should be positive and finite, not {value}")

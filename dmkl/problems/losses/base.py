@@ -1,25 +1,28 @@
-"""What a solver needs to know of a convex loss l(y, f), f the score with its intercept.
+"""A convex loss l(y, f), f the score with its intercept, as solvers use it.
 
 Dual variables are rho = -dl/df (FORMULATIONS section 2). Their penalty l*(y, -rho) is a smooth function plus, where the
-loss has kinks, one term per slack: a hinge is 1 - yf + (a slack above) - (a slack below), and so on. Solvers that need
-smooth functions treat slacks as variables of their own instead of smoothing the kinks away.
+loss has kinks, one term per slack: a hinge is 1 - yf + (a slack above) - (a slack below). Solvers that need smooth
+functions treat slacks as variables of their own instead of smoothing the kinks away.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-from typing import Protocol, Self
+import copy
+import dataclasses
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from typing import ClassVar, Self
 
 import numpy as np
 
 from dmkl._util.types import Float64
 
-NEGLIGIBLE = 1e-10  # of a rho's range, or of a slope's
+NEGLIGIBLE = 1e-10  # of the range of rho, or of a slope
 
 
 @dataclass(frozen=True)
 class Slack:
-    """A variable t in [low, high] a sample that moves its score by `sign * t` at the price `cost * t`."""
+    """One variable t in [low, high] a sample, which moves the sample's score by `sign * t` and costs `cost * t`."""
 
     sign: Float64
     cost: Float64 | float
@@ -29,74 +32,86 @@ class Slack:
 
 @dataclass(frozen=True)
 class Smooth:
-    """A smooth function of rho: its sum over the samples, gradient, and second derivatives."""
+    """A smooth function of rho: its sum over the samples, its gradient, and its second derivatives."""
 
     value: float
     gradient: Float64
     curvature: Float64
 
 
-class Loss(Protocol):
-    """A convex loss; `y` holds signs -1/+1 or real targets."""
+@dataclass(frozen=True)
+class Loss(ABC):
+    """A convex loss; its dataclass fields are its parameters.
 
-    def counting(self, counts: Float64) -> Self:
-        """The loss in which every sample counts so many times: its c l(y, f) has the conjugate c l*(y, -rho / c)."""
+    In all methods y (n,) holds signs -1/+1 or real targets, f (n,) scores with their intercept, and rho (n,) dual
+    variables. `counts` is no parameter but the sample weights, which `counting` sets.
+    """
 
-    @property
-    def regression(self) -> bool:
-        """Whether y may be any real numbers."""
+    regression: ClassVar[bool] = False  # whether y may be any real numbers
+    sparse: ClassVar[bool] = False  # whether rho = 0 for samples that fit well, so that working sets of samples help
 
-    @property
-    def sparse(self) -> bool:
-        """Whether samples that are fitted well have rho = 0, so that working sets of samples help."""
+    counts: Float64 | float = field(default=1.0, init=False, repr=False, compare=False)
 
+    def counting(self, counts: Float64 | float) -> Self:
+        """The same loss with sample weights: c l(y, f) has the conjugate c l*(y, -rho / c)."""
+        weighted = copy.copy(self)
+        object.__setattr__(weighted, "counts", counts)
+        return weighted
+
+    @classmethod
+    def parameters(cls) -> list[str]:
+        """The names of the parameters."""
+        return [parameter.name for parameter in dataclasses.fields(cls) if parameter.init]
+
+    @abstractmethod
     def total(self, y: Float64, f: Float64) -> float:
         """The sum of losses."""
 
+    @abstractmethod
     def conjugate(self, y: Float64, rho: Float64) -> float:
         """The sum of l*(y, -rho), for rho in its domain."""
 
+    @abstractmethod
     def into_domain(self, y: Float64, rho: Float64) -> Float64:
-        """The nearest rho with a finite conjugate. The domain of every loss is an interval that holds 0."""
+        """The nearest rho with a finite conjugate. The domain of every loss is an interval that contains 0."""
 
+    @abstractmethod
     def smooth(self, y: Float64, rho: Float64) -> Smooth | None:
         """The smooth part of the conjugate; None outside its domain."""
 
     def shortened(self, y: Float64, rho: Float64, step: Float64) -> Float64:
-        """The step with every sample's part kept inside the domain, where its ends can't be reached."""
+        """`step` from rho, cut short for samples that would leave an open domain; slacks take care of closed ones."""
+        return step
 
     def slacks(self, y: Float64) -> list[Slack]:
-        """What is not smooth about it."""
+        """The slacks that make up the kinks of the loss; none for a smooth loss."""
+        return []
 
     def slack_values(self, y: Float64, f: Float64) -> list[Float64]:
-        """The cheapest slacks that make up these scores."""
+        """The values of the slacks that cost least at these scores."""
+        return []
 
+    @abstractmethod
     def null(self, y: Float64) -> Float64:
-        """A rho in the domain that sums to zero, good when the model is only an intercept."""
+        """A rho in the domain that sums to zero, good for a model that is only an intercept."""
 
+    @abstractmethod
     def intercept(self, y: Float64, scores: Float64) -> float:
-        """The b that minimises the sum of losses at scores + b."""
+        """The intercept that minimises the sum of losses at `scores` (without intercept)."""
 
     def margins(self, y: Float64, f: Float64) -> Float64:
-        """At least 1 where rho = 0 is right, growing with the distance from where it is not."""
-
-
-@dataclass(frozen=True)
-class Counted:
-    """What every loss has: how many times each sample counts."""
-
-    counts: Float64 | float = field(default=1.0, kw_only=True)
-
-    def counting(self, counts: Float64) -> Self:
-        return replace(self, counts=counts)
+        """At least 1 where rho = 0 is optimal, larger for scores farther inside that region; only sparse losses have
+        such a region."""
+        return np.zeros(len(y))
 
     def mean(self, values: Float64) -> float:
+        """The mean over samples, each as often as it counts."""
         counts = np.broadcast_to(self.counts, values.shape)
         return float((counts * values).sum() / counts.sum())
 
 
 def balanced(rho: Float64) -> Float64:
-    """rho with the heavier side scaled down so that it sums to zero: inside every domain that held it."""
+    """rho with its positive or its negative part scaled down so that it sums to zero; it stays in the domain."""
     up, down = float(rho[rho > 0].sum()), float(-rho[rho < 0].sum())
     if up == down:
         return rho
@@ -106,13 +121,16 @@ def balanced(rho: Float64) -> Float64:
 
 
 def sparse_clip(rho: Float64, low: Float64 | float, high: Float64 | float) -> Float64:
-    """rho in [low, high], with zeros where it is nothing but rounding."""
+    """rho in [low, high], with zeros for values that are only rounding."""
     clipped = np.clip(rho, low, high)
     return np.where(np.abs(clipped) < NEGLIGIBLE * high, 0.0, clipped)
 
 
 def lowest(breaks: Float64, rises: Float64 | float, below: float) -> float:
-    """Where a convex piecewise linear function is least; its slope starts at -below and rises so much at its breaks."""
+    """The minimiser of a convex piecewise linear function of one variable.
+
+    Its slope is -below left of all `breaks` and increases by `rises` at each of them.
+    """
     order = np.argsort(breaks, kind="stable")
     slope = np.broadcast_to(rises, breaks.shape)[order].cumsum()
     rounding = NEGLIGIBLE * slope[-1]

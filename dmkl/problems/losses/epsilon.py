@@ -9,11 +9,11 @@ import numpy as np
 
 from dmkl._util.types import Float64
 from dmkl.errors import ConfigError
-from dmkl.problems.losses.base import Counted, Slack, Smooth, lowest, sparse_clip
+from dmkl.problems.losses.base import Loss, Slack, Smooth, lowest, sparse_clip
 
 
 @dataclass(frozen=True)
-class Epsilon(Counted):
+class Epsilon(Loss):
     """rho in [-1, 1] with conjugate epsilon |rho| - y rho: a box, and a kink at zero."""
 
     epsilon: float = 0.1
@@ -35,9 +35,6 @@ class Epsilon(Counted):
 
     def smooth(self, y: Float64, rho: Float64) -> Smooth:
         return Smooth(-float((y * rho).sum()), -y, np.zeros(len(y)))
-
-    def shortened(self, y: Float64, rho: Float64, step: Float64) -> Float64:
-        return step
 
     def slacks(self, y: Float64) -> list[Slack]:
         one = np.ones(len(y))

@@ -8,14 +8,13 @@ from typing import ClassVar
 import numpy as np
 
 from dmkl._util.types import Float64
-from dmkl.problems.losses.base import Counted, Slack, Smooth, balanced, lowest, sparse_clip
+from dmkl.problems.losses.base import Loss, Slack, Smooth, balanced, lowest, sparse_clip
 
 
 @dataclass(frozen=True)
-class Hinge(Counted):
-    """y rho in [0, 1] with conjugate -y rho: linear, so the box is all there is to it."""
+class Hinge(Loss):
+    """y rho in [0, 1] with conjugate -y rho, which is linear: its only kinks are the ends of the box."""
 
-    regression: ClassVar[bool] = False
     sparse: ClassVar[bool] = True
 
     def total(self, y: Float64, f: Float64) -> float:
@@ -29,9 +28,6 @@ class Hinge(Counted):
 
     def smooth(self, y: Float64, rho: Float64) -> Smooth:
         return Smooth(self.conjugate(y, rho), -y, np.zeros(len(y)))
-
-    def shortened(self, y: Float64, rho: Float64, step: Float64) -> Float64:
-        return step
 
     def slacks(self, y: Float64) -> list[Slack]:
         return [Slack(-y, self.counts, 0.0, np.inf), Slack(y, 0.0, 0.0, np.inf)]

@@ -3,26 +3,30 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 from scipy.special import expit, xlogy
 
 from dmkl._util.types import Float64
-from dmkl.problems.losses.base import Counted, Slack, Smooth, balanced
-
-INSIDE = 1e-10  # of the ends of the domain
-LEAST = 1e-290  # what still has a reciprocal
-TO_BOUNDARY = 0.9  # share of the way to an end of the domain that a step may go
-STEPS = 60  # of Newton or bisection for the intercept
+from dmkl.problems.losses.base import Loss, Smooth, balanced
 
 
 @dataclass(frozen=True)
-class Logistic(Counted):
-    """u = y rho in [0, 1] with conjugate u log u + (1 - u) log(1 - u)."""
+class LogisticOptions:
+    """Numerical options of the logistic loss, whose conjugate has infinite slopes at the ends of its domain."""
 
-    regression: ClassVar[bool] = False
-    sparse: ClassVar[bool] = False
+    inside: float = 1e-10  # distance that dual values keep from the ends of the domain
+    least: float = 1e-290  # smallest dual value with a finite reciprocal
+    to_boundary: float = 0.9  # largest share of the way to an end of the domain that a step may take
+    intercept_steps: int = 60  # of Newton's method or bisection
+
+
+OPTIONS = LogisticOptions()
+
+
+@dataclass(frozen=True)
+class Logistic(Loss):
+    """u = y rho in [0, 1] with conjugate u log u + (1 - u) log(1 - u)."""
 
     def total(self, y: Float64, f: Float64) -> float:
         return float((self.counts * np.logaddexp(0.0, -y * f)).sum())
@@ -32,34 +36,27 @@ class Logistic(Counted):
         return float((self.counts * (xlogy(u, u) + xlogy(1.0 - u, 1.0 - u))).sum())
 
     def into_domain(self, y: Float64, rho: Float64) -> Float64:
-        return np.asarray(
-            y * self.counts * np.clip(y * rho / self.counts, INSIDE, 1.0 - INSIDE)
-        )  # slopes are infinite at the ends
+        u = np.clip(y * rho / self.counts, OPTIONS.inside, 1.0 - OPTIONS.inside)
+        return np.asarray(y * self.counts * u)
 
     def smooth(self, y: Float64, rho: Float64) -> Smooth | None:
         u = y * rho / self.counts
-        if not ((u > LEAST) & (u < 1.0)).all():
+        if not ((u > OPTIONS.least) & (u < 1.0)).all():
             return None
         return Smooth(self.conjugate(y, rho), y * (np.log(u) - np.log1p(-u)), 1.0 / (u * (1.0 - u)) / self.counts)
 
     def shortened(self, y: Float64, rho: Float64, step: Float64) -> Float64:
         u = y * rho
-        return np.asarray(y * np.clip(y * step, -TO_BOUNDARY * u, TO_BOUNDARY * (self.counts - u)))
-
-    def slacks(self, y: Float64) -> list[Slack]:
-        return []
-
-    def slack_values(self, y: Float64, f: Float64) -> list[Float64]:
-        return []
+        return np.asarray(y * np.clip(y * step, -OPTIONS.to_boundary * u, OPTIONS.to_boundary * (self.counts - u)))
 
     def null(self, y: Float64) -> Float64:
         return balanced(self.counts * y * expit(-y * self.intercept(y, np.zeros(len(y)))))
 
     def intercept(self, y: Float64, scores: Float64) -> float:
-        """Newton on a monotone slope, bisection where it leaves the bracket."""
+        """Newton's method on the monotone slope, with bisection where it leaves the bracket."""
         low, high = float((-scores).min()) - 50.0, float((-scores).max()) + 50.0
         b = 0.5 * (low + high) if not low < 0.0 < high else 0.0
-        for _ in range(STEPS):
+        for _ in range(OPTIONS.intercept_steps):
             u = expit(-y * (scores + b))
             slope = -float((self.counts * y * u).sum())
             low, high = (b, high) if slope < 0 else (low, b)
@@ -70,6 +67,3 @@ class Logistic(Counted):
             if abs(step) <= 1e-14 * max(1.0, abs(b)):
                 break
         return b
-
-    def margins(self, y: Float64, f: Float64) -> Float64:
-        return np.zeros(len(y))

@@ -8,15 +8,14 @@ from typing import ClassVar
 import numpy as np
 
 from dmkl._util.types import Float64
-from dmkl.problems.losses.base import Counted, Slack, Smooth
+from dmkl.problems.losses.base import Loss, Smooth
 
 
 @dataclass(frozen=True)
-class Squared(Counted):
-    """rho = 2 (y - f), anywhere, with conjugate rho^2 / 4 - y rho."""
+class Squared(Loss):
+    """rho = 2 (y - f), any real number, with conjugate rho^2 / 4 - y rho."""
 
     regression: ClassVar[bool] = True
-    sparse: ClassVar[bool] = False
 
     def total(self, y: Float64, f: Float64) -> float:
         return float((self.counts * (y - f) ** 2).sum())
@@ -30,20 +29,8 @@ class Squared(Counted):
     def smooth(self, y: Float64, rho: Float64) -> Smooth:
         return Smooth(self.conjugate(y, rho), 0.5 * rho / self.counts - y, np.full(len(y), 0.5) / self.counts)
 
-    def shortened(self, y: Float64, rho: Float64, step: Float64) -> Float64:
-        return step
-
-    def slacks(self, y: Float64) -> list[Slack]:
-        return []
-
-    def slack_values(self, y: Float64, f: Float64) -> list[Float64]:
-        return []
-
     def null(self, y: Float64) -> Float64:
         return np.asarray(2.0 * self.counts * (y - self.mean(y)))
 
     def intercept(self, y: Float64, scores: Float64) -> float:
         return self.mean(y - scores)
-
-    def margins(self, y: Float64, f: Float64) -> Float64:
-        return np.zeros(len(y))

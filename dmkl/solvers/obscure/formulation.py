@@ -42,7 +42,9 @@ class Obscure(Formulation):
     loss: str = "multiclass"
     online: int = field(default=1, metadata=MINOR)  # epochs of stage 1
     epochs: int = field(default=1, metadata=MINOR)  # and of stage 2, where stage 3 follows
-    eta: float = field(default=0.0, metadata=MINOR)  # the online step; 0 goes by the kernels' diagonals
+    eta: float = field(
+        default=0.0, metadata=MINOR
+    )  # the paper's eta, of stage 1; 0: 16 / L^2 from the kernels' diagonals
     ahead: bool = field(default=False, metadata=MINOR)  # ask for the next batch's rows while learning from this one's
 
     usual: ClassVar[Mapping[str, Sequence[Any]]] = {"p": (1.05, 1.25, 1.5, 2.0), **BoundedByC.usual}

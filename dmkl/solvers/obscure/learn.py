@@ -44,30 +44,30 @@ class Learner:
     forms: Float64  # of coef
     numbers: Float64  # see `walk.py`
     radius: float
-    eta: float
+    step: float  # of coefficients in stage 1: the paper's eta / q
     seen: Float64  # see `no_samples`
 
     @classmethod
-    def start(cls, n: int, m: int, s: int, *, stage: int, eta: float) -> Learner:
+    def start(cls, n: int, m: int, s: int, *, stage: int, step: float) -> Learner:
         numbers = np.zeros(NUMBERS)
         numbers[SCALE] = 1.0
         nothing = np.zeros((n, m)), np.zeros((n, m)), np.zeros(s), numbers
-        return cls(stage, 0, 0, *nothing, np.inf, eta, no_samples())
+        return cls(stage, 0, 0, *nothing, np.inf, step, no_samples())
 
     @classmethod
     def of(cls, own: dict[str, NDArray[Any]], shape: tuple[int, int]) -> Learner:
         """The learner that a state keeps."""
         coef, ledger = (_dense(own, name, shape) for name in ("theta", "ledger"))
         stage, epoch, batch = (int(value) for value in own["place"])
-        radius, eta = (float(value) for value in own["constants"])
+        radius, step = (float(value) for value in own["constants"])
         kept = own["forms"].copy(), own["numbers"].copy()
-        return cls(stage, epoch, batch, coef, ledger, *kept, radius, eta, own["seen"].copy())
+        return cls(stage, epoch, batch, coef, ledger, *kept, radius, step, own["seen"].copy())
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """As a state keeps it: coefficients sparsely."""
         return {
             "place": np.array([self.stage, self.epoch, self.batch]),
-            "constants": np.array([self.radius, self.eta]),
+            "constants": np.array([self.radius, self.step]),
             "forms": self.forms,
             "numbers": self.numbers,
             "seen": self.seen,
@@ -142,8 +142,8 @@ def _meet(loss: RowLoss, norm: PNorm, lam: float, learner: Learner, told: Answer
     samples = told.samples
     coef, ledger = learner.coef[samples], learner.ledger[samples]
     signs, labels = loss.Y[samples], loss.labels[samples]
-    eta = learner.eta if learner.stage == ONLINE else 0.0
-    constants = norm.q, lam, learner.radius, eta
+    fixed = learner.step if learner.stage == ONLINE else 0.0
+    constants = norm.q, lam, learner.radius, fixed
     G = told.scores(learner.coef)
     walk(told.K, G, signs, labels, coef, ledger, learner.forms, learner.numbers, *constants)
     learner.coef[samples], learner.ledger[samples] = coef, ledger

@@ -105,12 +105,15 @@ class Stages:
         first = ONLINE if self._plan.online else PROXIMAL if self._plan.epochs else EXACT
         if first == EXACT:
             return self._into_exact(problem, state, np.zeros((n, m)), no_samples())
-        learner = Learner.start(n, m, s, stage=first, eta=self._eta or self._online_step(problem))
+        learner = Learner.start(n, m, s, stage=first, step=self._online_step(problem))
         return replace(state, own=ArraysState(learner.arrays()))
 
     def _online_step(self, problem: Problem) -> float:
-        """eta / q with eta = 16 / L^2, L the norm of a typical z. Theorem 4's bound is q (2 / eta + L^2) ||v||^2:
-        smaller steps spend epochs on growing ||w||, larger ones end no sooner."""
+        """eta / q: coefficients are theta / q. The default is eta = 16 / L^2, L the norm of a typical z: by Theorem 4
+        there are at most q (2 / eta + L^2) ||v||^2 updates, so smaller steps spend epochs on growing ||w||, and larger
+        ones end no sooner."""
+        if self._eta:
+            return self._eta / self._norm.q
         some = np.linspace(0, problem.n - 1, min(DIAGONALS, problem.n)).astype(np.int64)
         own = self._source.cross(some, some).diagonal(axis1=1, axis2=2).mean(axis=1, dtype=np.float64)
         largest = (2.0 if self._loss.multiclass else 1.0) * self._norm.dual(own) ** 2

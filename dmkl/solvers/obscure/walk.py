@@ -64,9 +64,9 @@ def walk(
     q: float,
     lam: float,
     radius: float,
-    eta: float,
+    fixed: float,
 ) -> None:
-    """All samples of a batch in turn. eta > 0 is stage 1 with that step; otherwise stage 2 inside the radius.
+    """All samples of a batch in turn. Stage 1 takes steps of the same size, `fixed` = eta / q > 0; stage 2 has fixed = 0 and its own rate.
 
     `coef` and `ledger` are the batch's rows. The ledger makes the average over an epoch: it holds for each change of a
     coefficient the sum of scales that came before it.
@@ -81,8 +81,8 @@ def walk(
                 total += weights[a] * G[a, i, r]
             scores[r] = numbers[SCALE] * total
         square = subgradient(scores, Y[i], labels[i], pull)
-        if eta > 0:
-            step = eta
+        if fixed > 0:
+            step = fixed
         else:
             for a in range(s):
                 own[a] = square * K[a, i, i]
@@ -107,7 +107,7 @@ def walk(
                         for j in range(i + 1, size):
                             G[a, j, r] += step * pull[r] * K[a, i, j]
             norm = weigh(forms, q, weights)
-        if eta <= 0 and numbers[SCALE] * norm > radius:
+        if fixed <= 0 and numbers[SCALE] * norm > radius:
             numbers[SCALE] = radius / norm
         numbers[WEIGHT] += numbers[SCALE]
         numbers[COUNT] += 1.0

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dmkl.kernels.bases import BASES
+from dmkl.kernels.distances import BASES
 
 HIDDEN = 20  # features that decide on classes
 DIMENSIONS = 40  # of a view

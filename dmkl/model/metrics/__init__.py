@@ -1,0 +1,105 @@
+"""Metrics: how good scores and the predictions made from them are on samples with known labels or targets.
+
+A new metric is one file with a `Metric` and one line in the table below.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dmkl._util.registry import Registry
+from dmkl._util.types import Float64
+from dmkl.data import Labels
+from dmkl.errors import ConfigError, did_you_mean
+from dmkl.model.metrics.base import Metric
+from dmkl.model.model import Model, predicted
+
+METRICS: Registry[Metric] = Registry("metric")  # in the order of reports; the first one reported for a task leads
+METRICS.register("accuracy", "dmkl.model.metrics.classification:ACCURACY")
+METRICS.register("balanced_accuracy", "dmkl.model.metrics.classification:BALANCED_ACCURACY")
+METRICS.register("roc_auc", "dmkl.model.metrics.classification:ROC_AUC")
+METRICS.register("mean_average_precision", "dmkl.model.metrics.classification:MEAN_AVERAGE_PRECISION")
+METRICS.register("micro_f1", "dmkl.model.metrics.classification:MICRO_F1")
+METRICS.register("macro_f1", "dmkl.model.metrics.classification:MACRO_F1")
+METRICS.register("f1", "dmkl.model.metrics.classification:F1")
+METRICS.register("average_precision", "dmkl.model.metrics.classification:AVERAGE_PRECISION")
+METRICS.register("r2", "dmkl.model.metrics.regression:R2")
+METRICS.register("rmse", "dmkl.model.metrics.regression:RMSE")
+METRICS.register("mae", "dmkl.model.metrics.regression:MAE")
+
+
+def leading_metric(task: str, name: str = "") -> Metric:
+    """The metric that a choice is made by.
+
+    Parameters
+    ----------
+    task : str
+        "binary", "multiclass", "multilabel" or "regression".
+    name : str
+        A name in `METRICS`; "" stands for the first metric that is reported for the task.
+
+    Returns
+    -------
+    Metric
+
+    Raises
+    ------
+    ConfigError
+        If there is no metric of this name, or if it is not defined for the task.
+    """
+    if not name:
+        return next(metric for metric in METRICS.values() if task in metric.reported)
+    fitting = [known for known, metric in METRICS.items() if task in metric.tasks]
+    if name in fitting:
+        return METRICS[name]
+    if name in METRICS:
+        meant = ", ".join(METRICS[name].tasks)
+        raise ConfigError(f"metric '{name}' is for {meant}, the task is {task}", f"choose from: {', '.join(fitting)}")
+    raise ConfigError(f"unknown metric '{name}'", did_you_mean(name, fitting))
+
+
+def measure(scores: Float64, truth: Labels, metric: str = "") -> dict[str, float]:
+    """The metrics of scores, the leading one first.
+
+    Parameters
+    ----------
+    scores : array of shape (n, m)
+        One column an output: one for two classes and for a regression, otherwise one for each class or label.
+    truth : Labels
+        The true labels or targets of the n samples.
+    metric : str
+        The leading metric, "" for the usual one of the task.
+
+    Returns
+    -------
+    dict of str to float
+        The leading metric, then all that are reported for the task. A metric that is undefined on these samples is left
+        out; the leading one is nan then.
+
+    Raises
+    ------
+    ConfigError
+        If the metric is unknown or does not fit the task.
+    """
+    leading = leading_metric(truth.task, metric)
+    labels = predicted(scores, truth.task, truth.classes)
+    values = {leading.name: leading.compute(scores, labels, truth)}
+    for other in METRICS.values():
+        if truth.task in other.reported and other is not leading:
+            values[other.name] = other.compute(scores, labels, truth)
+    if values[leading.name] is None:
+        values[leading.name] = np.nan
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def per_class(model: Model, scores: Float64, truth: Labels) -> list[dict[str, float | str]]:
+    """Average precision of every class that occurs; a regression has no classes."""
+    from sklearn.metrics import average_precision_score
+
+    if model.task == "regression":
+        return []
+    rows: list[dict[str, float | str]] = []
+    for k, (name, sign) in enumerate(zip(model.outputs, truth.signs().T, strict=True)):
+        if (sign > 0).any():
+            rows.append({"class": name, "average_precision": float(average_precision_score(sign > 0, scores[:, k]))})
+    return rows

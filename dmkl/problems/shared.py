@@ -1,0 +1,76 @@
+"""SharedMKL: one combination of kernels for all classes or labels (FORMULATIONS section 3; Bucak, Jin and Jain 2010).
+
+    H_k(p) = min_f  1/2 sum_a ||w_ka||^2 / p_a + C sum_i [1 - y_ik f_k(x_i)]+,    p >= 0, sum(p) = 1
+
+    sum    min_p sum_k H_k(p) = min 1/2 (sum_a sqrt(sum_k ||w_ka||^2))^2 + C sum_k sum_i [...]+
+    max    min_p max_k H_k(p)
+
+Both are convex in p, which has one entry for each kernel, and every SVM gives a cut and a curvature in p. So both are
+solved by bundle methods (`dmkl/solvers/bundle`), or by the paper's stochastic approximation over sampled classes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from dmkl.errors import ConfigError
+from dmkl.problems.base import MINOR, require_positive_C
+from dmkl.problems.uniform import BoundedByC
+
+
+@dataclass(frozen=True)
+class SharedMKL(BoundedByC):
+    """One combination of kernels for all classes:
+
+        min_p  sum_k H_k(p)   or   min_p  max_k H_k(p),      p >= 0, sum(p) = 1
+        H_k(p) = min_f  1/2 sum_a ||w_ka||^2 / p_a + C sum_i [1 - y_ik f_k(x_i)]+
+
+    Parameters
+    ----------
+    C : float
+        How much the loss counts against the regulariser, positive.
+    mode : {"sum", "max"}
+        Whether the sum of the classes' objectives is minimised, or the largest of them.
+    intercept : bool
+        Whether every class has a free intercept.
+    delta : float
+        For the mode "max": classes are sampled by (1 - delta) gamma + delta / m, delta in [0, 1].
+    eta : float
+        For the mode "max": the constant step size of the paper's stochastic approximation; 0 takes scale-free steps.
+    batch : int
+        For the mode "max": the number of classes that are sampled at once.
+
+    Raises
+    ------
+    ConfigError
+        If a constant is out of its range.
+
+    Examples
+    --------
+    >>> import numpy as np, dmkl
+    >>> X, y = np.random.default_rng(0).normal(size=(60, 2)), np.arange(60) % 3
+    >>> K = np.stack([X @ X.T, np.exp(-((X[:, None] - X) ** 2).sum(axis=2))])
+    >>> fit = dmkl.solve(dmkl.KernelStack.from_array(K), y, dmkl.SharedMKL(C=1.0, mode="max"))
+    >>> fit.weights.shape, fit.coef.shape, bool(fit.gap <= 1e-3)
+    ((2,), (60, 3), True)
+    """
+
+    C: float = 1.0
+    mode: str = "sum"
+    intercept: bool = field(default=True, metadata=MINOR)
+    delta: float = field(default=0.2, metadata=MINOR)
+    eta: float = field(default=0.0, metadata=MINOR)
+    batch: int = field(default=1, metadata=MINOR)
+
+    def __post_init__(self) -> None:
+        require_positive_C(self.C)
+        if self.mode not in ("sum", "max"):
+            raise ConfigError(f"mode should be sum or max, not '{self.mode}'")
+        if not 0 <= self.delta <= 1:
+            raise ConfigError(f"delta should be in [0, 1], not {self.delta}")
+        if not (self.eta >= 0 and np.isfinite(self.eta)):
+            raise ConfigError(f"eta should be positive, or 0 for scale-free steps, not {self.eta}")
+        if not (isinstance(self.batch, int) and self.batch >= 1):
+            raise ConfigError(f"batch should be a whole number of at least 1, not {self.batch}")

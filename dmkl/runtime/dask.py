@@ -1,0 +1,318 @@
+"""Tasks on a Dask cluster that may lose workers, data, its scheduler and all of itself.
+
+The coordinator keeps the function and arguments of every value that it still needs. A value that the cluster loses is
+computed again: under a new key when the task killed its workers, on a new cluster when the old one is gone. Values
+depend on function and arguments only, so results have the same bits. Every wait has a limit, and a run that ends for
+want of a cluster says so in one line.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import CancelledError
+from dataclasses import dataclass
+from typing import Any, TypeVar, cast
+
+import dask
+from distributed import Client, Future, KilledWorker, get_worker
+from distributed.client import ClosedClientError
+from distributed.comm.core import CommClosedError
+
+from dmkl._util.machine import keep_freed
+from dmkl.errors import ClusterError
+from dmkl.runtime import connections
+from dmkl.runtime.base import run_task
+from dmkl.runtime.connections import Absence, ClientConnection, Connection, Refused
+from dmkl.runtime.timeline import Timeline
+
+R = TypeVar("R")
+
+PAUSED = 0.7  # of a worker's memory: distributed pauses it at 0.8 and ends it at 0.95
+GONE = (CancelledError, CommClosedError, ClosedClientError, OSError, TimeoutError)
+
+
+@dataclass(frozen=True)
+class RecoveryOptions:
+    """How a run deals with losses.
+
+    Attributes
+    ----------
+    in_flight
+        Tasks per worker thread that may be running or waiting for their turn.
+    poll
+        Seconds without a result before the workers are looked at.
+    look
+        Seconds after which the workers are looked at even though results keep coming.
+    resubmits
+        How often a task is submitted again that killed its workers (each time up to four of them) or was lost.
+    recovery
+        Seconds in which a lost cluster has to come back.
+    recoveries
+        Lost clusters in a row, without one result from any, after which a run gives up.
+    longest_delay
+        Seconds, the longest wait between two attempts to connect again.
+    late
+        Seconds by which the scheduler may report a task after later ones; also what clocks may differ by.
+    """
+
+    in_flight: int = 4
+    poll: float = 5.0
+    look: float = 30.0
+    resubmits: int = 2
+    recovery: float = 120.0
+    recoveries: int = 5
+    longest_delay: float = 20.0
+    late: float = 60.0
+
+
+OPTIONS = RecoveryOptions()
+
+
+class RemoteValue:
+    """A value on the cluster, with the function and arguments that it can be computed from again."""
+
+    __slots__ = ("__weakref__", "arguments", "function", "future", "generation")
+
+    def __init__(self, function: Callable[..., object], arguments: tuple[object, ...]) -> None:
+        self.function, self.arguments = function, arguments
+        self.future: Future | None = None
+        self.generation = -1
+
+
+class DaskRuntime:
+    """Runs tasks on the cluster of a connection, or of a `distributed.Client`.
+
+    Parameters
+    ----------
+    connection
+        How to reach the cluster. A client is used as it is, and left open.
+    """
+
+    remote = True
+
+    def __init__(self, connection: Connection | Client) -> None:
+        self._connection: Connection = ClientConnection(connection) if isinstance(connection, Client) else connection
+        self._options = OPTIONS
+        self.client = self._connection.connect()
+        self.workers: int
+        self.memory: int
+        self.workers, self.memory = self._connection.size(self.client)
+        self._generation = 0
+        self._recoveries = 0
+        self._watched = time.monotonic()
+        self._session = uuid.uuid4().hex[:8]
+        self._submitted = 0  # tasks so far, held values included
+        self._timeline = Timeline()
+        self._threads: dict[tuple[str, int], str] = {}
+        self._seen: dict[tuple[str, float], float] = {}  # tasks in the timeline that may be reported again
+        self.timeline()  # from now on the scheduler keeps what workers report
+
+    def map(self, function: Callable[..., R], tasks: Iterable[tuple[object, ...]]) -> Iterator[R]:
+        pending: deque[RemoteValue] = deque()
+        try:
+            for task in tasks:
+                pending.append(self._submit(function, task))
+                if len(pending) >= self._options.in_flight * self.workers:
+                    yield self._result(pending.popleft())
+            while pending:
+                yield self._result(pending.popleft())
+        finally:
+            for remote in pending:
+                if remote.future is not None:
+                    remote.future.release()
+
+    def hold(self, function: Callable[..., R], *arguments: object) -> R:
+        return cast(R, self._submit(function, arguments))  # tasks receive the value itself
+
+    def _submit(self, function: Callable[..., object], arguments: tuple[object, ...]) -> RemoteValue:
+        remote = RemoteValue(function, arguments)
+        while True:
+            try:
+                self._place(remote)
+                return remote
+            except GONE as error:
+                self._recover(error)
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def timeline(self) -> Timeline:
+        """Who worked when, brought up to date from the scheduler's stream of finished tasks."""
+        since = max(self._seen.values(), default=0.0) - self._options.late
+        try:
+            records = self.client.get_task_stream(start=since)
+        except GONE:  # the next wait for a result deals with it
+            return self._timeline
+        for record in records:
+            _, function, session = (*str(record["key"]).split("-"), "", "")[:3]
+            for part in record["startstops"]:
+                task = (record["key"], part["start"])
+                if session == self._session and task not in self._seen:
+                    self._seen[task] = part["stop"]
+                    name = function if part["action"] == "compute" else part["action"]
+                    worker = self._thread(record["worker"], record["thread"])
+                    self._timeline.add(worker, name, part["start"], part["stop"])
+        since = max(self._seen.values(), default=0.0) - self._options.late
+        self._seen = {task: stop for task, stop in self._seen.items() if stop >= since}
+        return self._timeline
+
+    def _thread(self, worker: str, thread: int) -> str:
+        """A name for one thread of a worker."""
+        if (worker, thread) not in self._threads:
+            earlier = sum(address == worker for address, _ in self._threads)
+            name = worker.rpartition("/")[2]
+            self._threads[worker, thread] = f"{name} thread {earlier + 1}" if earlier else name
+        return self._threads[worker, thread]
+
+    def _place(self, remote: RemoteValue) -> Future:
+        """The future of a value; submitted again if this cluster does not know it, or has lost it."""
+        future = remote.future
+        if future is None or remote.generation != self._generation or future.status in ("cancelled", "lost"):
+            arguments = [self._with_futures(argument) for argument in remote.arguments]
+            key = f"dmkl-{remote.function.__name__}-{self._session}-{self._submitted}"
+            self._submitted += 1
+            with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1TB"}):
+                future = self.client.submit(run_there, remote.function, *arguments, key=key, pure=False)
+            remote.future, remote.generation = future, self._generation
+        return future
+
+    def _with_futures(self, value: Any) -> Any:
+        """An argument with futures in place of remote values, in lists and dictionaries too."""
+        if isinstance(value, RemoteValue):
+            return self._place(value)
+        if type(value) in (list, tuple):
+            return type(value)(self._with_futures(item) for item in value)
+        if type(value) is dict:
+            return {key: self._with_futures(item) for key, item in value.items()}
+        return value
+
+    def _result(self, remote: RemoteValue) -> Any:
+        attempts = 0
+        while True:
+            future = None
+            try:
+                future = self._place(remote)
+                value = self._wait(future)
+            except KilledWorker as error:
+                attempts += 1
+                if attempts > self._options.resubmits:
+                    raise ClusterError(
+                        f"a task killed the workers that ran it, {attempts} times over ({error.task})",
+                        "give the workers more memory or lower --memory",
+                    ) from error
+                self._connection.note(
+                    f"a task killed its workers; submitted again ({attempts} of {self._options.resubmits})"
+                )
+                _discard_failed(remote)
+            except GONE as error:
+                if future is not None and future.status == "error":  # raised by the task, not by a loss
+                    raise
+                attempts = self._lost(error, attempts)
+            else:
+                self._recoveries = 0
+                return value
+
+    def _wait(self, future: Future) -> Any:
+        absence = Absence()
+        while True:
+            if time.monotonic() - self._watched > self._options.look:
+                self._watch()
+            try:
+                return future.result(timeout=self._options.poll)
+            except TimeoutError:
+                if future.done():  # raised by the task itself
+                    raise
+            except UnboundLocalError as error:  # dask/distributed#8514: how a cancelled wait for a result ends
+                if future.status == "error":  # raised by the task itself
+                    raise
+                raise CancelledError from error
+            if not absence.tolerated(self._watch(), self._connection.patience):
+                raise ClusterError(
+                    f"the cluster has had no worker for {self._connection.patience:.0f} s",
+                    "start workers and run the same command again; it continues from its checkpoint",
+                )
+
+    def _watch(self) -> int:
+        self._watched = time.monotonic()
+        return self._connection.watch(self.client)
+
+    def _lost(self, error: BaseException, attempts: int) -> int:
+        """Recover from a loss, of one value or of the whole cluster; how often single values of this task were lost."""
+        if isinstance(error, CancelledError) and attempts < self._options.resubmits:
+            try:
+                self._watch()
+            except GONE:
+                pass
+            else:
+                return attempts + 1
+        self._recover(error)
+        return attempts
+
+    def _recover(self, error: BaseException) -> None:
+        """Connect again to a cluster that was lost, or end the run."""
+        self._recoveries += 1
+        if not self._connection.renewable or self._recoveries > self._options.recoveries:
+            raise _gone(error) from error
+        self._connection.note(f"the cluster is gone ({type(error).__name__}); connecting again")
+        deadline, delay = time.monotonic() + self._options.recovery, 1.0
+        while True:
+            self._connection.close()
+            try:
+                self.client = self._connection.connect()
+            except Refused:
+                raise
+            except (ClusterError, *GONE) as failure:
+                if time.monotonic() + delay > deadline:
+                    raise _gone(error) from failure
+                time.sleep(delay)
+                delay = min(2 * delay, self._options.longest_delay)
+            else:
+                self._generation += 1
+                self._watched = time.monotonic()
+                self.timeline()
+                return
+
+
+def run_there(function: Callable[..., R], *arguments: object) -> R:
+    """A task on a worker."""
+    keep_freed()
+    return run_task(function, *arguments)
+
+
+def _discard_failed(remote: RemoteValue) -> None:
+    """Have a value computed again, with those of its arguments that failed."""
+    if remote.future is not None and remote.future.status == "error":
+        remote.future = None
+    for argument in _remote_values(remote.arguments):
+        _discard_failed(argument)
+
+
+def _remote_values(value: Any) -> Iterator[RemoteValue]:
+    if isinstance(value, RemoteValue):
+        yield value
+    elif type(value) in (list, tuple):
+        for item in value:
+            yield from _remote_values(item)
+    elif type(value) is dict:
+        yield from _remote_values(list(value.values()))
+
+
+def _gone(error: BaseException) -> ClusterError:
+    return ClusterError(
+        f"the cluster is gone ({type(error).__name__})",
+        "start it and run the same command again; it continues from its checkpoint",
+    )
+
+
+def threads_here() -> int:
+    """Threads of the worker that runs this task."""
+    return int(get_worker().state.nthreads)
+
+
+def memory_here() -> int:
+    """Bytes that the worker that runs this task may use before Dask pauses it."""
+    limit = get_worker().memory_manager.memory_limit
+    return int(PAUSED * (limit or connections.LIMITS.unlimited_bytes))

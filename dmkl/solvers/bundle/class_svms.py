@@ -1,0 +1,228 @@
+"""The SVMs of all classes at one common combination of kernels, on compact blocks and over all samples."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+import scipy.linalg
+
+from dmkl._util.types import Float64, Samples
+from dmkl.oracles import ORACLES, least_hinge
+from dmkl.solvers.blocks import Blocks
+from dmkl.solvers.columns import column, dense, with_columns
+from dmkl.solvers.fixed_weights import FixedWeights
+from dmkl.solvers.problem import Problem
+from dmkl.solvers.state import State
+from dmkl.solvers.sweep import combine, multiply
+from dmkl.solvers.working_sets import next_set, settled_set
+
+SetUpdate: TypeAlias = Literal["grow", "anew", "keep"]
+Cholesky: TypeAlias = tuple[Float64, bool]  # as scipy.linalg.cho_factor returns it
+
+
+@dataclass(frozen=True)
+class ClassSvmOptions:
+    """Constants of the SVMs of single classes."""
+
+    classes_at_once: int = 256  # whose scores are computed in one pass: n times this many values
+    free: float = 1e-8  # alpha counts as free further than this share of C from its bounds
+    ridges: tuple[float, ...] = (1e-10, 1e-8, 1e-6, 1e-4, 1e-2)  # of the mean diagonal: free samples may be duplicates
+
+
+CLASS_SVMS = ClassSvmOptions()
+
+
+@dataclass(frozen=True)
+class ClassSvm:
+    """The SVM of one class on its block at given kernel weights, self-contained, as a task."""
+
+    block: Float64  # (s, w, w), or float32
+    y: Float64  # (w,)
+    C: float
+    intercept: bool
+    weights: Float64  # (s,)
+    warm: Float64  # (w,): alpha to start from
+    tol: float
+    oracle: str
+    curved: bool  # whether to compute the curvature
+
+
+@dataclass(frozen=True)
+class ClassSolution:
+    """H(p) = max_alpha sum(alpha) - 1/2 sum_a p_a D_a at the weights of the SVM, and its derivatives there."""
+
+    alpha: Float64  # (w,)
+    total: float  # sum(alpha): total - 1/2 p . forms is a lower bound of H(p) for every p
+    forms: Float64  # (s,): D_a
+    primal: float  # over the block
+    curvature: Float64 | None  # (s, s): second derivatives of H
+
+
+def solve_class(svm: ClassSvm) -> ClassSolution:
+    """Solve the SVM on the combined block."""
+    block, y, C = svm.block, svm.y, svm.C
+    combined = np.empty(block.shape[1:])
+    combine(block, svm.weights, combined)
+    oracle = ORACLES[svm.oracle]
+    solved = oracle(combined, y, C, intercept=svm.intercept, alpha=svm.warm, tol=svm.tol)
+    support = np.flatnonzero(solved.alpha)
+    beta = solved.alpha * y
+    products = np.empty((len(block), len(support)))  # (K_a beta) of the support samples
+    multiply(block, support, beta, products)
+    forms = np.maximum(products @ beta[support], 0.0)
+    curvature = None
+    if svm.curved:
+        alpha, least = solved.alpha[support], CLASS_SVMS.free
+        free = (alpha > least * C) & (alpha < (1 - least) * C)
+        curvature = _curvature(combined, support[free], products[:, free], svm.intercept)
+    return ClassSolution(solved.alpha, float(solved.alpha.sum()), forms, solved.primal, curvature)
+
+
+def _curvature(combined: Float64, free: Samples, G: Float64, intercept: bool) -> Float64:
+    """G K_FF^-1 G' over the free samples F, G_a = (K_a beta)_F, within sum(beta) = 0 where there is an intercept."""
+    s = len(G)
+    factor = _factored(combined[free[:, None], free]) if len(free) > intercept else None
+    if factor is None:
+        return np.zeros((s, s))
+    solved = scipy.linalg.cho_solve(factor, np.column_stack([G.T, np.ones(len(free))]), check_finite=False)
+    result = G @ solved[:, :s]
+    if intercept:
+        along = G @ solved[:, s]
+        result -= np.outer(along, along) / solved[:, s].sum()
+    return np.asarray(0.5 * (result + result.T))
+
+
+def _factored(matrix: Float64) -> Cholesky | None:
+    """The Cholesky factor with the smallest ridge that makes the matrix definite; None for kernels that are zero."""
+    ends, diagonal = np.arange(len(matrix)), matrix.diagonal().copy()
+    for ridge in CLASS_SVMS.ridges:
+        matrix[ends, ends] = diagonal + ridge * diagonal.mean()
+        with contextlib.suppress(np.linalg.LinAlgError):
+            factor: Cholesky = scipy.linalg.cho_factor(matrix, check_finite=False)
+            return factor
+    return None
+
+
+@dataclass(frozen=True)
+class ClassValues:
+    """The objectives of some classes over all samples."""
+
+    primal: Float64
+    loss: Float64  # the part of the primal value that is loss
+    intercept: Float64
+
+
+class ClassSvms:
+    """The SVMs of all classes of a problem with one C; they start from their last alpha.
+
+    Parameters
+    ----------
+    problem : Problem
+    blocks : Blocks
+        The compact blocks of the classes.
+    state : State
+        Its working sets and coefficients are where the SVMs start.
+    C : float
+    intercept : bool
+        Whether the classes have intercepts.
+    """
+
+    def __init__(self, problem: Problem, blocks: Blocks, state: State, C: float, intercept: bool) -> None:
+        self._problem, self._blocks, self._C, self._intercept = problem, blocks, C, intercept
+        self.working = state.working.copy()
+        self.alpha: dict[int, Float64] = {}  # (w,) by class, of the SVMs solved since the state
+        self.coef = state.coef
+        self.svm_calls = 0
+
+    def solve(self, classes: Sequence[int], weights: Float64, tol: float, *, curved: bool) -> list[ClassSolution]:
+        """Solve the SVMs of these classes on their blocks at these weights, one task each."""
+        found: dict[int, ClassSolution] = {}
+        for batch, blocks in self._blocks.batches(classes):
+            solutions = self._problem.runtime.map(solve_class, self._tasks(batch, blocks, weights, tol, curved))
+            found.update(zip(batch, solutions, strict=True))
+        self.alpha |= {k: solution.alpha for k, solution in found.items()}
+        self.svm_calls += len(classes)
+        return [found[k] for k in classes]
+
+    def _tasks(
+        self, batch: list[int], blocks: list[Any], weights: Float64, tol: float, curved: bool
+    ) -> Iterator[tuple[ClassSvm]]:
+        for k in batch:
+            W = self._blocks.samples(k)
+            y, block = self._problem.Y[W, k], blocks.pop(0)
+            warm = self.alpha[k] if k in self.alpha else column(self.coef, k)[W] * y
+            yield (ClassSvm(block, y, self._C, self._intercept, weights, warm, tol, self._problem.oracle, curved),)
+
+    def keep(self, alpha: dict[int, Float64]) -> None:
+        """Make these alpha, over the present working sets, the coefficients of their classes."""
+        new = {}
+        for k, values in alpha.items():
+            W = self._blocks.samples(k)
+            new[k] = np.zeros(self._problem.n)
+            new[k][W] = values * self._problem.Y[W, k]
+        self.coef = with_columns(self.coef, new)
+        self.alpha = {}
+
+    def solve_whole(self, classes: Sequence[int], weights: Float64, tol: float) -> State:
+        """Solve these classes over all samples at these weights; the bounds are in the state that is returned."""
+        some = list(classes)
+        part = replace(self._problem, Y=np.ascontiguousarray(self._problem.Y[:, some]), tol=tol, start=None)
+        fixed = FixedWeights(self._C, self._intercept)
+        first = fixed.solver(part, weights).init(part)
+        warm = with_columns(first.coef, {at: column(self.coef, k) for at, k in enumerate(some)})
+        state = fixed.solve(replace(part, start=replace(first, coef=warm)), weights)
+        self.coef = with_columns(self.coef, {k: column(state.coef, at) for at, k in enumerate(some)})
+        self.svm_calls += state.svm_calls
+        return state
+
+    def evaluate(self, classes: Sequence[int], weights: Float64, sets: SetUpdate = "grow") -> ClassValues:
+        """The primal values of these classes' coefficients over all samples, in passes.
+
+        Parameters
+        ----------
+        classes : sequence of int
+        weights : array (s,)
+        sets : {"grow", "anew", "keep"}
+            What becomes of the working sets: they grow by the samples that violate their margins, are replaced (for
+            classes that were solved over all samples), or are kept.
+        """
+        primal, loss, intercept = np.empty((3, len(classes)))
+        for start in range(0, len(classes), CLASS_SVMS.classes_at_once):
+            some = list(classes[start : start + CLASS_SVMS.classes_at_once])
+            beta = dense(self.coef, some)
+            scores = self._problem.stack.apply(beta, weights, forms=False).scores
+            for position, k in enumerate(some):
+                at, y = start + position, self._problem.Y[:, k]
+                loss[at], intercept[at] = self._loss(scores[:, position], y)
+                primal[at] = 0.5 * float(beta[:, position] @ scores[:, position]) + loss[at]
+                margins, support = y * (scores[:, position] + intercept[at]), beta[:, position] != 0
+                here = self.working[:, k]
+                if sets == "grow":
+                    self.working[:, k] = next_set(here, support, margins, drop=False)
+                elif sets == "anew":
+                    self.working[:, k] = settled_set(support, margins)
+        self._blocks.follow(self.working)
+        return ClassValues(primal, loss, intercept)
+
+    def forms(self, classes: Sequence[int]) -> Float64:
+        """(classes, s): the forms of these classes' coefficients.
+
+        In passes over the stack: blocks of the support samples took ten times as long.
+        """
+        nothing = np.zeros(self._problem.stack.s)
+        found = []
+        for start in range(0, len(classes), CLASS_SVMS.classes_at_once):
+            coef = dense(self.coef, classes[start : start + CLASS_SVMS.classes_at_once])
+            forms = self._problem.stack.apply(coef, nothing).forms
+            assert forms is not None
+            found.append(forms)
+        return np.vstack(found)
+
+    def _loss(self, scores: Float64, y: Float64) -> tuple[float, float]:
+        if self._intercept:
+            return least_hinge(scores, y, self._C)
+        return self._C * float(np.maximum(1.0 - y * scores, 0.0).sum()), 0.0

@@ -1,0 +1,337 @@
+"""SharedMKL with mode "max": minimise the worst class's objective over the kernel weights.
+
+    min_p max_k H_k(p),     p >= 0, sum(p) = 1
+
+A round has three parts. Stochastic approximation over sampled classes (`stochastic.py`, in the first round only) finds
+roughly where p is and which classes are hard. A bundle method over the hard classes alone closes the gap between them.
+Then every class is evaluated once at these weights; a class that turns out to be above the bound becomes a hard class,
+and the next round goes on. The method "sa-paper" is the stochastic approximation alone, twice as long in every round,
+with its averages certified.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import ClassVar
+
+import numpy as np
+
+from dmkl._util.types import Float64, Mask, Samples
+from dmkl.problems.shared import SharedMKL
+from dmkl.solvers import fixed_weights
+from dmkl.solvers.blocks import Blocks, block_room
+from dmkl.solvers.bundle.class_svms import ClassSolution, ClassSvms, SetUpdate
+from dmkl.solvers.bundle.cutting_planes import BundleOptions, CuttingPlanes
+from dmkl.solvers.bundle.stochastic import ControlVariate, SaddleIterates, estimate, smoothed
+from dmkl.solvers.certificate import relative_gap
+from dmkl.solvers.columns import column
+from dmkl.solvers.problem import Problem
+from dmkl.solvers.state import MethodState, State
+from dmkl.solvers.working_sets import first_sets, whole
+
+
+@dataclass(frozen=True)
+class MinimaxOptions:
+    """Constants of the minimax method."""
+
+    bundle: BundleOptions = field(default_factory=BundleOptions)  # of the bundle method over the hard classes
+    sampled: float = 4.0  # SVM calls of the first stochastic part, as a multiple of the root of the number of classes
+    sampled_tol: float = 0.01  # tolerance of its SVMs
+    first_checked: int = 16  # classes solved before looking whether one of them is harder; then twice as many
+    close: float = 0.005  # classes within this share of the hardest are solved along with it,
+    close_gap: float = 0.3  # or within this share of the gap, if that is more
+    least_share: float = 0.01  # so are the classes with more than this share of the multipliers
+
+
+MINIMAX = MinimaxOptions()
+
+
+@dataclass(frozen=True)
+class MinimaxState(MethodState):
+    """The cuts, the iterates of stochastic approximation, each class's last forms, and which classes are hard."""
+
+    cut_total: Float64
+    cut_forms: Float64
+    cut_owner: Samples
+    walk_log_weights: Float64
+    walk_log_gamma: Float64
+    walk_weight_sum: Float64
+    walk_gamma_sum: Float64
+    walk_path: Float64
+    forms: Float64  # (m, s)
+    hard: Mask  # (m,)
+    centre: Float64  # (s,): the weights at the end of the last round
+
+    @classmethod
+    def of(
+        cls, cuts: CuttingPlanes, iterates: SaddleIterates, forms: Float64, hard: Mask, centre: Float64
+    ) -> MinimaxState:
+        return cls(
+            cuts.total,
+            cuts.forms,
+            cuts.owner,
+            iterates.log_weights,
+            iterates.log_gamma,
+            iterates.weight_sum,
+            iterates.gamma_sum,
+            iterates.path,
+            forms,
+            hard,
+            centre,
+        )
+
+    @property
+    def cuts(self) -> CuttingPlanes:
+        return CuttingPlanes(self.cut_total, self.cut_forms, self.cut_owner)
+
+    @property
+    def iterates(self) -> SaddleIterates:
+        return SaddleIterates(
+            self.walk_log_weights,
+            self.walk_log_gamma,
+            self.walk_weight_sum,
+            self.walk_gamma_sum,
+            self.walk_path,
+        )
+
+
+@dataclass
+class _Round:
+    """Everything that changes during a round."""
+
+    classes: ClassSvms
+    cuts: CuttingPlanes
+    iterates: SaddleIterates
+    forms: Float64  # (m, s), of each class's coefficients
+    hard: Mask  # (m,)
+    weights: Float64
+    lower: float
+    options: BundleOptions
+
+    def solve(self, some: Samples, weights: Float64, tol: float, *, curved: bool = False) -> list[ClassSolution]:
+        """Solve the SVMs of these classes at these weights and keep their cuts."""
+        solutions = self.classes.solve([int(k) for k in some], weights, tol, curved=curved)
+        forms = np.array([solution.forms for solution in solutions])
+        self.cuts = self.cuts.plus(np.array([solution.total for solution in solutions]), forms, np.asarray(some))
+        self.forms[some] = forms
+        return solutions
+
+    def cut(self, some: Samples) -> None:
+        """Add the cuts of these classes' coefficients."""
+        forms = self.classes.forms(some.tolist())
+        total = [np.abs(column(self.classes.coef, int(k))).sum() for k in some]
+        self.cuts = self.cuts.plus(np.array(total), forms, some)
+        self.forms[some] = forms
+
+    def minimum(self, centre: Float64, curvature: Float64) -> tuple[Float64, float, Float64]:
+        """The minimum of the model, its value, and each class's share (m,) of the multipliers there."""
+        found = self.cuts.minimum(centre, curvature, self.options)
+        self.lower = max(self.lower, found.bound)
+        shares = np.bincount(self.cuts.owner, found.multipliers, len(self.hard)).astype(np.float64, copy=False)
+        self.cuts = self.cuts.pruned(found.active, self.options)
+        return found.weights, found.value, shares
+
+
+def build(formulation: SharedMKL, problem: Problem) -> WorstClass:
+    """The rounds of the method that the problem names."""
+    problem.stack.require_semidefinite("SharedMKL")
+    return WorstClass(formulation, sampling_only=problem.method == "sa-paper")
+
+
+class WorstClass:
+    """The solver. One step is a round: stochastic approximation, bundle over the hard classes, check of all classes.
+
+    Parameters
+    ----------
+    formulation : SharedMKL
+        With mode "max".
+    sampling_only : bool
+        Whether it is stochastic approximation and nothing else, as in the paper.
+    options : MinimaxOptions
+    """
+
+    own_type: ClassVar[type[MethodState]] = MinimaxState
+
+    def __init__(self, formulation: SharedMKL, *, sampling_only: bool, options: MinimaxOptions = MINIMAX) -> None:
+        self._C, self._intercept = formulation.C, formulation.intercept
+        self._delta, self._eta, self._batch = formulation.delta, formulation.eta, formulation.batch
+        self._sampling_only, self._options = sampling_only, options
+        self._blocks: Blocks | None = None  # made again after a restart
+
+    def init(self, problem: Problem) -> State:
+        s, m = problem.stack.s, problem.m
+        working = first_sets(problem.Y, problem.seed)
+        state = State.first(np.full(s, 1.0 / s), working, room=block_room(problem), bounds=1)
+        nothing = np.zeros((m, s)), np.zeros(m, dtype=bool)
+        own = MinimaxState.of(CuttingPlanes.none(s), SaddleIterates.start(s, m), *nothing, state.weights)
+        return replace(state, own=own)
+
+    def step(self, problem: Problem, state: State) -> State:
+        blocks = self._blocks = self._blocks or Blocks(problem, state)
+        classes = ClassSvms(problem, blocks, state, self._C, self._intercept)
+        own, lower = state.own_as(MinimaxState), float(state.dual[0])
+        now = _Round(
+            classes,
+            own.cuts,
+            own.iterates,
+            own.forms.copy(),
+            own.hard.copy(),
+            own.centre,
+            lower,
+            self._options.bundle,
+        )
+        if self._sampling_only or state.round == 0:
+            self._sample(problem, state, now)
+        if not self._sampling_only:
+            self._bundle(problem, state, now)
+        return self._check(problem, state, now)
+
+    def leave(self, problem: Problem, state: State) -> State:
+        """Train, roughly, the classes that have no coefficients yet because other classes were harder."""
+        untrained = np.flatnonzero(np.diff(state.coef.indptr) == 0)
+        if not len(untrained) or not np.isfinite(state.primal[0]):
+            return state
+        classes = ClassSvms(problem, Blocks(problem, state), state, self._C, self._intercept)
+        classes.solve_whole(untrained.tolist(), state.weights, max(fixed_weights.OPTIONS.outline_tol, problem.tol))
+        values = classes.evaluate(range(problem.m), state.weights, "keep")
+        calls = state.svm_calls + classes.svm_calls
+        primal = np.array([values.primal.max()])
+        return replace(state, coef=classes.coef, intercept=values.intercept, primal=primal, svm_calls=calls)
+
+    def _sample(self, problem: Problem, state: State, now: _Round) -> None:
+        """Stochastic approximation for some steps: its average becomes the weights, the classes it met are hard."""
+        m, iterates = problem.m, now.iterates
+        rng = np.random.default_rng([problem.seed, state.round])
+        calls = self._options.sampled * np.sqrt(m) * 2.0**state.round
+        for _ in range(int(np.ceil(calls / self._batch))):
+            gamma, weights = iterates.gamma, iterates.weights
+            probabilities = smoothed(gamma, self._delta)
+            control = self._control(now, weights)
+            sampled = rng.choice(m, self._batch, p=probabilities)
+            met, which = np.unique(sampled, return_inverse=True)
+            solutions = now.solve(met, weights, self._options.sampled_tol)
+            values = np.array([solution.total - 0.5 * float(weights @ solution.forms) for solution in solutions])
+            forms = now.forms[met]
+            by_weight, by_class = estimate(sampled, values[which], forms[which], gamma, probabilities, control)
+            iterates.move(by_weight, by_class, self._eta)
+            now.hard[met] = True
+        now.weights = iterates.average[0]
+        if not whole(problem.n) and not state.round:  # sets from solved classes beat random ones
+            met = np.flatnonzero(now.hard)
+            now.classes.keep(now.classes.alpha)
+            now.classes.solve_whole(met.tolist(), now.weights, fixed_weights.OPTIONS.outline_tol)
+            now.cut(met)
+            now.classes.evaluate(met.tolist(), now.weights, "anew")
+        if self._sampling_only:
+            now.minimum(now.weights, np.zeros((problem.stack.s,) * 2))
+
+    def _control(self, now: _Round, weights: Float64) -> ControlVariate:
+        """Each class's highest cut here; classes that were never sampled get the mean of the others."""
+        m, s = now.forms.shape
+        values = now.cuts.highest_of_each(weights, m)
+        met = np.isfinite(values)
+        if self._sampling_only or not met.any():
+            return ControlVariate(np.zeros(m), np.zeros((m, s)))
+        forms = np.where(met[:, None], now.forms, now.forms[met].mean(axis=0))
+        return ControlVariate(np.where(met, values, values[met].mean()), forms)
+
+    def _bundle(self, problem: Problem, state: State, now: _Round) -> None:
+        """Close the gap over the hard classes, on their blocks."""
+        mine, options = self._options, self._options.bundle
+        least = options.tol_share * problem.tol
+        wanted, m, s = least if state.round else max(least, options.first_gap), problem.m, problem.stack.s
+        gap, stiffness, reached, promised = options.loose_gap, 1.0, np.inf, -np.inf
+        weights = best = now.weights
+        alpha: dict[int, Float64] = {}
+        forms: dict[int, Float64] = {}
+        curvatures: dict[int, Float64] = {}
+        centred = np.zeros((s, s))
+        size = max(float(now.cuts.highest_of_each(weights, m).max()), 1e-300)
+        shares = now.minimum(weights, options.proximity * gap * size * np.eye(s))[2]
+        for _ in range(options.inner_steps):
+            values = np.where(now.hard, now.cuts.highest_of_each(weights, m), -np.inf)
+            threshold = (1 - max(mine.close, mine.close_gap * gap)) * values.max()
+            hardest = np.flatnonzero((values >= threshold) | (shares > mine.least_share))
+            solutions = now.solve(hardest, weights, options.svm_tol(gap, wanted), curved=True)
+            solved = [(int(k), solution) for k, solution in zip(hardest, solutions, strict=True)]
+            primal = max(solution.primal for solution in solutions)
+            curvatures |= {k: solution.curvature for k, solution in solved if solution.curvature is not None}
+            known = np.isfinite(reached)
+            rejected = known and primal > reached - options.least_fall * (reached - promised)
+            stiffness = min(stiffness * options.stiffer, options.stiffest) if rejected else 1.0
+            if primal < reached:
+                reached, best = primal, weights
+                alpha |= {k: solution.alpha for k, solution in solved}
+                forms |= {k: solution.forms for k, solution in solved}
+                centred = sum((shares[k] * c for k, c in curvatures.items()), np.zeros((s, s)))
+            proximity = options.proximity * gap * abs(reached) * np.eye(s)
+            weights, promised, shares = now.minimum(best, stiffness * (centred + proximity))
+            gap = relative_gap(reached, now.lower)
+            if gap <= wanted:
+                break
+        now.weights = best
+        now.classes.alpha |= alpha
+        for k, values in forms.items():
+            now.forms[k] = values
+
+    def _check(self, problem: Problem, state: State, now: _Round) -> State:
+        """Evaluate every class at the weights found; solve again the classes that the bound does not cover."""
+        weights, tol, m, classes = now.weights, problem.tol, problem.m, now.classes
+        enough = self._options.bundle.tol_share * tol
+        classes.keep(classes.alpha)
+        before = classes.working.copy()
+        primal, intercept = np.empty((2, m))
+        updates: tuple[tuple[Samples, SetUpdate], ...] = (
+            (np.flatnonzero(now.hard), "grow"),
+            (np.flatnonzero(~now.hard), "keep"),
+        )
+        for some, sets in updates:
+            values = classes.evaluate(some.tolist(), weights, sets)
+            primal[some], intercept[some] = values.primal, values.intercept
+        lower = np.maximum(now.cuts.highest_of_each(weights, m), 0.0)  # no class's objective is negative
+
+        def solve_whole(stale: Samples) -> None:
+            found = classes.solve_whole(stale.tolist(), weights, enough)
+            primal[stale], intercept[stale] = found.primal, found.intercept
+            lower[stale] = np.maximum(lower[stale], found.dual)
+            now.cut(stale)
+
+        unsure = np.flatnonzero((primal * (1 - tol) > now.lower) & (relative_gap(primal, lower) > enough))
+        unsure = unsure[np.argsort(-primal[unsure], kind="stable")]  # a harder class is probably among the first
+        harder, size = np.zeros(m, dtype=bool), self._options.first_checked
+        # the bound of the hard classes rises when they are solved again on larger working sets
+        rising = bool((primal[now.hard] * (1 - tol) > now.lower).any()) and not self._sampling_only
+        rising = rising and not np.array_equal(classes.working, before)
+        while len(unsure) and not rising and not harder.any():
+            solve_whole(unsure[:size])
+            unsure, size = unsure[size:], 2 * size
+            harder = ~now.hard & (lower * (1 - tol) > now.lower)
+        if not (rising or self._sampling_only or harder.any()):  # only classes a little above the bound can raise it
+            harder = ~now.hard & (primal * (1 - tol) > now.lower)
+        if harder.any():
+            classes.evaluate(np.flatnonzero(harder).tolist(), weights, "anew")
+            now.hard |= harder
+        elif (primal * (1 - tol) <= now.lower).all():
+            untrained = np.flatnonzero(relative_gap(primal, lower) > tol)
+            if len(untrained):  # the weights are final: every class is trained to the tolerance
+                solve_whole(untrained)
+        worst, calls = float(primal.max()), classes.svm_calls
+        own = MinimaxState.of(now.cuts, now.iterates, state.own_as(MinimaxState).forms, now.hard, weights)
+        after = replace(
+            state,
+            working=classes.working,
+            dual=np.array([now.lower]),
+            svm_calls=state.svm_calls + calls,
+            oracle_calls=state.oracle_calls + calls,
+            own=own,
+        )
+        if worst > state.primal[0]:  # an equal value is better: the worst may be a class that was not trained before
+            return after
+        return replace(
+            after,
+            weights=weights,
+            coef=classes.coef,
+            intercept=intercept,
+            primal=np.array([worst]),
+            own=replace(own, forms=now.forms),
+        )

@@ -1,1 +1,0 @@
-"""MIKL: kernels of any kind, coefficients for every sample and kernel."""

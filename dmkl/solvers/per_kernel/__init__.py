@@ -1,0 +1,1 @@
+"""MIKL: coefficients for every sample and kernel, kernels of any kind."""

@@ -1,1 +1,0 @@
-"""SharedMKL: one combination of kernels for all classes."""

@@ -1,0 +1,150 @@
+"""One path of candidates on one fold: every fit starts from its neighbour's solution and is scored on the held-out
+samples."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dmkl._util.files import make_folder, write_json
+from dmkl._util.machine import Budget
+from dmkl.data import Fold, Labels
+from dmkl.model import measure
+from dmkl.runtime import Local
+from dmkl.solvers import Fit, Formulation, solve
+from dmkl.stack import KernelStack, open_stack
+from dmkl.stack.parts import PartStack
+from dmkl.store import opened
+from dmkl.tuning.selection import FoldScore
+
+_alone = threading.Lock()  # in a worker process one path at a time uses all threads and memory
+
+
+@dataclass(frozen=True)
+class FoldPath:
+    """A task: the candidates of one path in their order, the fold, and the options of `solve`."""
+
+    number: int  # of the fold
+    fold: Fold
+    points: tuple[tuple[int, Formulation], ...]  # with their numbers in the table
+    labels: Labels
+    metric: str
+    options: dict[str, Any]  # of `solve`
+    folder: Path | None  # where finished scores are kept
+    deadline: float  # on the clock of time.time()
+
+    def identity(self, stack: KernelStack) -> str:
+        """A digest of everything that the scores depend on: kept scores with another digest are not used."""
+        digest = hashlib.blake2b(self.fold.held.tobytes() + self.labels.values.tobytes(), digest_size=16)
+        digest.update(stack.groups.tobytes())
+        digest.update(repr((stack.identity, self.points, sorted(self.options.items()), self.metric)).encode())
+        return digest.hexdigest()
+
+
+def scores_along(stack: KernelStack, path: FoldPath) -> Iterator[FoldScore]:
+    """The scores of the path's points in order, kept ones first; fewer than all if the deadline passes."""
+    kept = _KeptScores(path, path.identity(stack) if path.folder else "")
+    yield from kept.scores
+    done = len(kept.scores)
+    if done == len(path.points):
+        return
+    part, y = stack.restrict(path.fold.kept), path.labels.take(path.fold.kept)
+    start = None
+    for place in range(max(done - 1, 0), len(path.points)):  # the last finished point, from its checkpoint, is a start
+        number, formulation = path.points[place]
+        left = path.deadline - time.time()
+        if left <= 0:
+            return
+        started = time.perf_counter()
+        file = kept.checkpoint(place)
+        start = solve(part, y, formulation, start=start, checkpoint=file, max_seconds=left, **path.options)
+        if start.out_of_time:
+            return
+        if place >= done:
+            score = _score(part, path, number, start, started)
+            kept.add(score)
+            yield score
+
+
+def scores_on_worker(stack: KernelStack, path: FoldPath) -> list[FoldScore]:
+    """`scores_along` as a task of a cluster."""
+    from dmkl.runtime.dask import threads_here
+
+    with _alone:
+        stack.runtime, stack.memory = Local(threads_here()), budget_here()
+        return list(scores_along(stack, path))
+
+
+def open_on_worker(source: str, identity: str) -> KernelStack:
+    """The stack of a store, held by a worker if it fits into its memory."""
+    opened(source, identity)  # raises if the store was replaced
+    return open_stack(Path(source), workers=1, memory=budget_here().limit)
+
+
+def budget_here() -> Budget:
+    from dmkl.runtime.dask import memory_here
+
+    return Budget(memory_here())
+
+
+def _score(part: PartStack, path: FoldPath, number: int, fit: Fit, started: float) -> FoldScore:
+    weights = None if fit.per_kernel else fit.weights
+    scores = part.reach(path.fold.held, fit.coef_matrix, weights) + np.atleast_1d(fit.intercept)
+    return FoldScore(
+        point=number,
+        fold=path.number,
+        metrics=measure(scores, path.labels.take(path.fold.held), path.metric),
+        kernels=float((np.atleast_2d(fit.weights) > 0).sum(axis=1).mean()),
+        passes=fit.passes + 1,
+        svm_calls=fit.svm_calls,
+        rounds=fit.rounds,
+        gap=fit.worst_gap,
+        converged=fit.converged,
+        seconds=time.perf_counter() - started,
+    )
+
+
+class _KeptScores:
+    """The finished scores of a path in one small file, and the checkpoints of its last point and the current one."""
+
+    def __init__(self, path: FoldPath, identity: str) -> None:
+        self._folder, self._identity = path.folder, identity
+        self._name = f"fold-{path.number}-point-{path.points[0][0]}"
+        self.scores: list[FoldScore] = []
+        if self._folder is None:
+            return
+        make_folder(self._folder)
+        try:
+            found = json.loads(self._file.read_text())
+        except (FileNotFoundError, ValueError):
+            return
+        if found["identity"] == identity:
+            self.scores = [FoldScore(**score) for score in found["scores"]]
+
+    @property
+    def _file(self) -> Path:
+        assert self._folder is not None
+        return self._folder / f"{self._name}.json"
+
+    def checkpoint(self, place: int) -> Path | None:
+        return self._folder / f"{self._name}-{self._identity[:8]}-{place}.checkpoint" if self._folder else None
+
+    def add(self, score: FoldScore) -> None:
+        self.scores.append(score)
+        if self._folder is None:
+            return
+        kept = [dataclasses.asdict(score) for score in self.scores]
+        write_json(self._file, {"identity": self._identity, "scores": kept})
+        before = self.checkpoint(len(self.scores) - 2)
+        assert before is not None
+        for path in (before, before.with_name(f"{before.name}.previous")):
+            path.unlink(missing_ok=True)

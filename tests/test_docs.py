@@ -1,0 +1,76 @@
+"""The documents: links lead somewhere, named files exist, indexes are complete, pages are short."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+import dmkl
+
+ROOT = Path(dmkl.__file__).parent.parent
+DOCS = ROOT / "dmkl/docs"
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.rglob("*.md"))]
+GENERATED = DOCS / "reference/cli.md"
+LONGEST, LONGEST_DECISION = 3000, 250  # words
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+NAMED = re.compile(r"(?<![\w./~-])((?:dmkl|tests|pipelines|cluster)/[\w./-]*\w)")
+
+
+def anchors(text: str) -> set[str]:
+    """The anchors that GitHub gives to headings."""
+    headings = re.findall(r"^#+ (.*)$", text, flags=re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def names(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=names)
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in LINK.findall(page.read_text()):
+        if target.startswith(("http:", "https:")):
+            continue
+        path, _, anchor = target.partition("#")
+        file = (page.parent / path).resolve() if path else page
+        assert file.exists(), target
+        if anchor:
+            assert anchor in anchors(file.read_text()), target
+
+
+@pytest.mark.parametrize("page", PAGES, ids=names)
+def test_named_files_exist(page: Path) -> None:
+    """Outside of code blocks, and but for files that a walk adds; NAME stands for any name."""
+    text = re.sub(r"^ *```.*?^ *```$", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+    added = set(re.findall(r"\d\. New file `([^`]+)`", text))
+    named = {path for path in NAMED.findall(text) if "NAME" not in path}
+    missing = {path for path in named if not (ROOT / path).exists()}
+    assert missing <= added
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page != GENERATED], ids=names)
+def test_pages_are_short(page: Path) -> None:
+    words = len(page.read_text().split())
+    assert words <= (LONGEST_DECISION if page.parent.name == "decisions" and page.stem != "README" else LONGEST)
+
+
+@pytest.mark.parametrize("folder", ["decisions", "adding"])
+def test_an_index_lists_its_folder(folder: str) -> None:
+    linked = set(LINK.findall((DOCS / folder / "README.md").read_text()))
+    assert {page.name for page in (DOCS / folder).glob("*.md")} - {"README.md"} <= linked
+
+
+def test_the_index_leads_to_every_folder() -> None:
+    linked = set(LINK.findall((DOCS / "README.md").read_text()))
+    pages = {str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md")} - {"README.md"}
+    indexed = {page for page in pages if page.startswith(("decisions/", "adding/")) and not page.endswith("README.md")}
+    assert pages - indexed <= linked
+
+
+def test_every_decision_says_when_to_look_again() -> None:
+    for page in (DOCS / "decisions").glob("*.md"):
+        if page.stem != "README":
+            text = page.read_text()
+            assert all(f"**{part}.**" in text for part in ("Context", "Decision", "When to look again")), page.name
