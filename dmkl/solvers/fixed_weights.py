@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dmkl._util.types import Float64, FloatArray, FloatType, Samples
-from dmkl.oracles import ORACLES, Prepared, SvmResult, svm_bounds
+from dmkl.oracles import ORACLES, PreparedKernel, SvmResult, svm_bounds
 from dmkl.problems.losses import Loss
 from dmkl.problems.uniform import UniformMKL
 from dmkl.solvers.certificate import Certificate
@@ -170,14 +170,14 @@ class _WholeMatrix:
             yield self._svm, self._prepared, signs, upper, warm, problem.tol, problem.oracle
 
 
-def _prepare(oracle: str, K: FloatArray) -> Prepared:
+def _prepare(oracle: str, K: FloatArray) -> PreparedKernel:
     """The matrix as the oracle wants it, made once for all classes."""
     return ORACLES[oracle].prepare(K)
 
 
 def _solve_classes(
     svm: FixedWeights,
-    kernel: Prepared,
+    kernel: PreparedKernel,
     signs: list[Float64],
     upper: Float64,
     warm: list[Float64],
