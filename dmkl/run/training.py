@@ -183,6 +183,7 @@ def _solve(
     checkpoint: Path | None,
 ) -> Fit:
     solving = config.solve
+    assert store.labels is not None  # `begin` refuses a store without
     return solve(
         stack,
         store.labels,
