@@ -122,7 +122,9 @@ def test_weights_that_cannot_be_are_refused() -> None:
     K = kernels(20, 0)
     y = targets(None, K, 0)
     for formulation in UNWEIGHTED:
-        with pytest.raises(ConfigError, match=f"{type(formulation).__name__} does not support sample weights; use UniformMKL"):
+        with pytest.raises(
+            ConfigError, match=f"{type(formulation).__name__} does not support sample weights; use UniformMKL"
+        ):
             solved(K, y, formulation, sample_weight=np.ones(20))
     with pytest.raises(DataError, match=r"sample weights of shape \(3,\) for 20 samples"):
         solved(K, y, dmkl.VSKL(), sample_weight=np.ones(3))
