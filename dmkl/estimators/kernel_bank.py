@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import TransformerMixin
 
+from dmkl._util.types import Array, Block
 from dmkl.data import Dataset
 from dmkl.estimators.docstrings import INPUTS, complete
 from dmkl.estimators.inputs import KernelInput
@@ -103,10 +104,10 @@ class AgainstTraining:
     def __init__(self, training: Dataset, new: Dataset) -> None:
         self._training, self._new = training, new
 
-    def sides(self, view: str) -> tuple[Any, Any]:
+    def sides(self, view: str) -> tuple[Block, Block]:
         return self._new.views[view].values, self._training.views[view].values
 
-    def given(self, view: str) -> Any:
+    def matrix(self, view: str) -> Array:
         return self._new.views[view].values
 
 

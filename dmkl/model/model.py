@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmkl._util.tiling import Grid
-from dmkl._util.types import Float64
+from dmkl._util.types import Array, Block, Float64
 from dmkl.data import Dataset, Labels, View
 from dmkl.errors import DataError, did_you_mean
 from dmkl.kernels import Bank
@@ -135,22 +135,22 @@ class CrossPair:
     def __init__(self, model: Model, data: Dataset) -> None:
         self._model, self._data = model, data
 
-    def sides(self, view: str) -> tuple[Any, Any]:
+    def sides(self, view: str) -> tuple[Block, Block]:
         return self._data.views[view].values, self._model.views[view].values
 
-    def given(self, view: str) -> Any:
+    def matrix(self, view: str) -> Array:
         return self._data.views[view].values[:, self._model.samples]
 
 
 class TurnedPair(CrossPair):
     """Support samples against new ones: for kernels that are not the same the other way round."""
 
-    def sides(self, view: str) -> tuple[Any, Any]:
+    def sides(self, view: str) -> tuple[Block, Block]:
         new, support = super().sides(view)
         return support, new
 
-    def given(self, view: str) -> Any:
-        return super().given(view).T  # its columns are first arguments already
+    def matrix(self, view: str) -> Array:
+        return super().matrix(view).T  # its columns are first arguments already
 
 
 def scores_of(model: Model, data: Dataset) -> Float64:

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from dmkl._util.types import Float64, FloatArray, Samples
+from dmkl._util.types import Array, Block, Float64, FloatArray, Samples
 from dmkl.errors import SolverError
 from dmkl.kernels import base_tile
-from dmkl.kernels.distances import GIVEN
+from dmkl.kernels.distances import MATRIX
 from dmkl.stack.sources import Source
 from dmkl.store import KernelStore, RepairLog, StoredPair, opened, sound_tile
 
@@ -57,7 +57,7 @@ class ComputedSource(StoredSource):
 
     def __init__(self, store: KernelStore) -> None:
         super().__init__(store)
-        self.has_features = all(kernel.function.base != GIVEN for kernel in store.bank.kernels)
+        self.has_features = all(kernel.function.base != MATRIX for kernel in store.bank.kernels)
 
     def tile(self, a: int, i: int, j: int) -> FloatArray:
         store = self.store
@@ -132,11 +132,11 @@ class _FeaturePair:
         self._features, self._rows, self._columns = features, rows, columns
         self._of: tuple[str, tuple[Any, Any]] = ("", (None, None))
 
-    def sides(self, view: str) -> tuple[Any, Any]:
+    def sides(self, view: str) -> tuple[Block, Block]:
         if self._of[0] != view:  # kernels come view by view
             X = self._features[view]
             self._of = view, (X[self._rows], X[self._columns])
         return self._of[1]
 
-    def given(self, view: str) -> Any:
+    def matrix(self, view: str) -> Array:
         raise SolverError(f"view '{view}' is a matrix, not features")

@@ -8,6 +8,7 @@ from typing import Any
 
 from dmkl._util.files import locked, make_folder
 from dmkl._util.tiling import Grid
+from dmkl._util.types import Array, Block
 from dmkl.data import Dataset
 from dmkl.errors import OutputError
 from dmkl.events import Observer, Progress, ignore
@@ -69,9 +70,9 @@ class StoredPair:
         self.same = i == j
         self._store = store
         self._rows, self._columns = store.grid.span(i), store.grid.span(j)
-        self._sides: dict[str, tuple[Any, Any]] = {}
+        self._sides: dict[str, tuple[Block, Block]] = {}
 
-    def sides(self, view: str) -> tuple[Any, Any]:
+    def sides(self, view: str) -> tuple[Block, Block]:
         views = self._store.views
         node = views.entries[view]["node"]
         if node not in self._sides:
@@ -81,7 +82,7 @@ class StoredPair:
         X, Z = self._sides[node]
         return views.inside(view, X), views.inside(view, Z)
 
-    def given(self, view: str) -> Any:
+    def matrix(self, view: str) -> Array:
         return self._store.views.rectangle(view, self._rows, self._columns)
 
 
