@@ -19,7 +19,7 @@ from dmkl.data import Dataset, make_labels, make_view
 from dmkl.errors import StoreError
 from dmkl.events import Event, Note, RoundDone
 from dmkl.kernels import plan_bank
-from dmkl.run import RunDirectory, train
+from dmkl.run import RunContext, RunDirectory, train_run
 from dmkl.runtime import Local
 from dmkl.stack import open_stack
 from dmkl.stack.held import MemoryShares
@@ -127,14 +127,8 @@ def test_a_run_writes_down_what_was_repaired(store: KernelStore, tmp_path: Path)
     for out, observer in (("calm", lambda event: None), ("run", Saboteur(mine, DAMAGES["flipped"]))):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("dmkl.stack.held.SHARES", MemoryShares(here=0.0))
-            train(
-                config,
-                tmp_path / out,
-                Local(1),
-                Budget.default(),
-                store=mine,
-                observer=observer,
-                say=lambda stage, facts: None,
+            train_run(
+                RunContext(config, RunDirectory(tmp_path / out), Local(1), Budget.default(), mine, observer=observer)
             )
     assert_same_model(tmp_path / "calm", tmp_path / "run")
     events = [json.loads(line) for line in RunDirectory(tmp_path / "run").events.read_text().splitlines()]

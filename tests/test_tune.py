@@ -188,9 +188,9 @@ def test_points_apart_are_tasks_of_their_own(
 ) -> None:
     """As many as folds and points, each from a cold start: more passes, and the same scores to the tolerance."""
     here = dmkl.tune(stack, store.labels, POINTS, folds=3, apart=True)
-    asked = two_workers.asked
+    asked = two_workers._submitted
     there = dmkl.tune(open_stack(store.path, runtime=two_workers), store.labels, POINTS, folds=3, apart=True)
-    assert two_workers.asked - asked >= 3 * len(POINTS)
+    assert two_workers._submitted - asked >= 3 * len(POINTS)
     assert table(there) == table(here)
     assert sum(row.passes for row in here.rows) >= sum(row.passes for row in tuned.rows)
     for mine, theirs in zip(here.rows, tuned.rows, strict=True):
@@ -357,7 +357,7 @@ def test_out_of_time_on_the_command_line(folder: Path, capsys: pytest.CaptureFix
     assert lines(folder / "run/tuning.csv") == lines(folder / "straight/tuning.csv")
     capsys.readouterr()
     assert main(["status", "run"]) == 0
-    assert "tune     9 of 9 points of all folds" in capsys.readouterr().out
+    assert "tune     9 of 9 fits of the cross-validation" in capsys.readouterr().out
 
 
 @pytest.mark.long

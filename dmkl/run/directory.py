@@ -1,12 +1,12 @@
-"""A run directory: everything one training run leaves behind.
+"""A run directory: everything that one run leaves behind.
 
 config.json       the resolved configuration          checkpoint    the solver's state, until the run is finished
 manifest.json     versions, machine, hashes, command  model.zarr.zip, scores.json, report.html
-events.jsonl      one line an event, as it happens    kernels.zarr  the kernel store, unless it is kept elsewhere
-predictions.npz   what was said of held-out samples   calibration.json  from their scores to probabilities
-timeline.json     who worked when, in the last turn
-tuning/           what `dmkl tune` has finished, until it has chosen; then tuning.json, tuning.csv, tuning.svg
-cluster/          jobs of the run: scripts, logs, the queue as it was last seen
+events.jsonl      one line for each event             kernels.zarr  the kernel store, unless it is kept elsewhere
+predictions.npz   scores of the held-out samples      calibration.json  turns scores into probabilities
+timeline.json     the tasks of each worker, since the command was last started
+tuning/           finished fits of `dmkl tune` until it has chosen; then tuning.json, tuning.csv, tuning.svg
+cluster/          batch jobs of the run: scripts, logs and the last known state of the queue
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
-import math
 import platform
 import shutil
 import sys
@@ -22,13 +21,22 @@ import time
 from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
-from dmkl._util.files import append_line, locked, make_folder, read_json, write_atomically, write_json
+from dmkl._util.files import (
+    append_line,
+    finite,
+    locked,
+    make_folder,
+    read_json,
+    write_atomically,
+    write_json,
+)
 from dmkl._util.machine import cores, cpu
+from dmkl._util.types import Table
 from dmkl.config import Config
 from dmkl.errors import OutputError, StoreError, one_line
 from dmkl.events import Event, Progress
+from dmkl.run.records import Summary
 from dmkl.runtime import Runtime
 
 PACKAGES = (
@@ -42,15 +50,21 @@ PACKAGES = (
     "numba",
     "scikit-learn",
 )
-SELDOM = 30.0  # seconds between two writings of the timeline while a run goes on
-SAME = ("data", "views", "kernels", "formulation", "tune")  # sections that make a run what it is
+TIMELINE_SECONDS = 30.0  # between two writings of the timeline while a run goes on
+IDENTITY = ("data", "views", "kernels", "formulation", "tune")  # sections that must not change within a run
 
 
 class RunDirectory:
-    """Claims a folder for one run: a new one, or the same one that was cut short."""
+    """The paths inside the directory of one run, and what is written there.
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    Parameters
+    ----------
+    path : Path or str
+        A directory that does not exist, or that of a run.
+    """
+
+    def __init__(self, path: Path | str) -> None:
+        self.path = path = Path(path)
         self.store = path / "kernels.zarr"
         self.checkpoint = path / "checkpoint"
         self.model = path / "model.zarr.zip"
@@ -65,26 +79,29 @@ class RunDirectory:
         self.events = path / "events.jsonl"
         self.config = path / "config.json"
         self.manifest = path / "manifest.json"
-        self._kept = 0.0
+        self._timeline_written = 0.0
         self._lock = path / ".lock"
 
     @contextlib.contextmanager
-    def alone(self) -> Iterator[None]:
-        """Hold the folder against other processes, from before workers are started: a second coordinator would take a
-        first one's for left over."""
+    def exclusive(self) -> Iterator[None]:
+        """Lock the directory against other processes.
+
+        The lock is taken before workers are started: a second coordinator would take the workers of the first for
+        leftovers of an earlier turn. Directories made for the lock are removed when nothing was written to them.
+        """
         made = [folder for folder in (self.path, *self.path.parents) if not folder.exists()]
         make_folder(self.path)
-        taken = OutputError(f"another process works on {self.path}", "wait for it, or choose another -o")
+        taken = OutputError(f"another process is working on {self.path}", "wait until it ends, or choose another -o")
         try:
             with locked(self._lock, taken):
                 yield
         finally:
             for folder in made:
-                with contextlib.suppress(OSError):  # refused before anything was there, or it isn't empty
+                with contextlib.suppress(OSError):  # not empty, or refused before it was made
                     folder.rmdir()
 
     def claim(self, config: Config) -> bool:
-        """Take the folder; True when an unfinished run of the same configuration goes on."""
+        """Take the directory for a run; True when it holds an unfinished run of the same configuration."""
         resumed = self.check(config)
         if not resumed:
             make_folder(self.path)
@@ -92,7 +109,7 @@ class RunDirectory:
         return resumed
 
     def check(self, config: Config) -> bool:
-        """What `claim` would answer, touching nothing."""
+        """The result of `claim`, without writing anything; refuses a directory that cannot be taken."""
         if not self.path.exists() or (self.path.is_dir() and set(self.path.iterdir()) <= {self.cluster, self._lock}):
             return False
         if not self.config.is_file():
@@ -101,16 +118,16 @@ class RunDirectory:
             raise OutputError(f"{self.path} holds a finished run", "choose another -o or remove it")
         before = read_json(self.config)
         now = json.loads(json.dumps(config.to_dict()))
-        for section in SAME:
+        for section in IDENTITY:
             if before.get(section) != now[section]:
                 raise OutputError(
-                    f"{self.path} holds an unfinished run with another [{section}]",
+                    f"{self.path} holds an unfinished run with a different [{section}] section",
                     "choose another -o or remove it",
                 )
         return True
 
-    def write_manifest(self, **facts: Any) -> None:
-        """What it would take to do this again."""
+    def write_manifest(self, **facts: object) -> None:
+        """Write down what is needed to repeat the run: `facts`, the command, the versions and the machine."""
         write_json(
             self.manifest,
             {
@@ -127,36 +144,36 @@ class RunDirectory:
         )
 
     def log(self, event: Event) -> None:
-        """An observer that appends events; progress ticks are left to the progress bar."""
+        """An observer that appends events to events.jsonl; progress ticks are for progress bars only."""
         if isinstance(event, Progress):
             return
         facts = dataclasses.asdict(event)
         line = {"time": round(time.time(), 3), "event": type(event).__name__, **facts}
         append_line(self.events, json.dumps(finite(line)))
 
-    def happened(self) -> Iterator[dict[str, Any]]:
-        """All events of all turns; a line that is being written is left out."""
+    def logged(self) -> Iterator[Table]:
+        """All events so far, also of earlier turns of the run; a line that is still being written is left out."""
         lines = self.events.read_text(errors="replace").splitlines() if self.events.is_file() else []
         for line in lines:
             with contextlib.suppress(ValueError, RecursionError):
                 yield json.loads(line)
 
-    def rounds(self) -> Iterator[dict[str, Any]]:
-        """Those of finished rounds."""
-        return (event for event in self.happened() if event.get("event") == "RoundDone")
+    def rounds(self) -> Iterator[Table]:
+        """The events of finished rounds."""
+        return (event for event in self.logged() if event.get("event") == "RoundDone")
 
     def keep_timeline(self, runtime: Runtime, *, seldom: bool = False) -> None:
-        """Write down who worked when; `seldom` while there is more to come."""
-        if not seldom or time.monotonic() - self._kept > SELDOM:
-            self._kept = time.monotonic()
+        """Write the timeline of the workers; with `seldom` only if the last writing is some time ago."""
+        if not seldom or time.monotonic() - self._timeline_written > TIMELINE_SECONDS:
+            self._timeline_written = time.monotonic()
             write_atomically(self.timeline, json.dumps(runtime.timeline().to_dict()).encode())
 
     def forget_predictions(self) -> None:
-        """There is a new model, of which nothing has been predicted yet."""
+        """Remove the predictions and the calibration of an earlier model."""
         for path in (self.predictions, self.calibration):
             path.unlink(missing_ok=True)
 
-    def finish(self, scores: dict[str, Any]) -> None:
+    def finish(self, scores: Summary) -> None:
         """Mark the run as finished; its checkpoint is no longer needed."""
         write_json(self.scores, finite(scores))
         for path in (self.checkpoint, self.checkpoint.with_name(self.checkpoint.name + ".previous")):
@@ -166,17 +183,8 @@ class RunDirectory:
 
 @contextlib.contextmanager
 def trusting(run: RunDirectory) -> Iterator[None]:
-    """Turn whatever goes wrong because the files of a run are not what dmkl wrote into one refusal."""
+    """Refuse a run with one message when its files are not what dmkl wrote."""
     try:
         yield
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         raise StoreError(f"the files of {run.path} are damaged ({one_line(error)})") from error
-
-
-def finite(value: Any) -> Any:
-    """The same value without infinities, which JSON lacks."""
-    if isinstance(value, dict):
-        return {key: finite(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [finite(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value

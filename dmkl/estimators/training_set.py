@@ -1,6 +1,6 @@
-"""Training samples and their kernels in memory: what a store is on disk, tile for tile the same values.
+"""Training samples and their kernels in memory, with the same values tile for tile as in a store on disk.
 
-So an estimator's model is the very model that `dmkl train` makes of the same samples.
+So an estimator makes the same model of the same samples as `dmkl train`.
 """
 
 from __future__ import annotations
@@ -25,12 +25,20 @@ from dmkl.stack import KernelStack, Source
 from dmkl.stack.held import HeldRow, HeldSource, WorkerSource
 from dmkl.store import projected_bytes
 
-SHARE = 0.4  # of the memory left that kernels may take; the rest is for the solver
+
+@dataclass(frozen=True)
+class HoldingOptions:
+    """How kernels are held in memory."""
+
+    memory_share: float = 0.4  # of the free memory, at most; the rest is for the solver
+
+
+OPTIONS = HoldingOptions()
 
 
 @dataclass(frozen=True, eq=False)
 class TrainingSet:
-    """Samples with their fitted kernels; `means` is (s, n), what centred kernels subtract."""
+    """Samples with their fitted kernels; `means` (s, n) are the row means that centred kernels subtract."""
 
     data: Dataset
     bank: Bank
@@ -51,7 +59,7 @@ class TrainingSet:
         return self.means
 
     def stack(self, runtime: Runtime) -> KernelStack:
-        """All kernels computed, one task a block row, and held where the tasks of the solver run."""
+        """Compute all kernels, one task a block row, and hold them where the tasks of the solver run."""
         self._require_room(runtime)
         rows, s = range(self.grid.blocks), len(self.bank)
         functions = [kernel.function for kernel in self.bank.kernels]
@@ -68,18 +76,18 @@ class TrainingSet:
         return KernelStack(source, names=names, groups=self.bank.groups, runtime=runtime)
 
     def _require_room(self, runtime: Runtime) -> None:
-        """Refuse before anything is computed what would leave no room to solve."""
+        """Refuse kernels that leave too little memory to solve, before any is computed."""
         needed, room = projected_bytes(self.grid, len(self.bank)), runtime.memory or Budget.default().left
-        if needed > SHARE * room:
+        if needed > OPTIONS.memory_share * room:
             raise ResourceError(
                 f"{len(self.bank)} kernels of {self.grid.n:,} samples take {needed / 1e6:,.0f} MB, more than "
-                f"{SHARE:.0%} of the {room / 1e6:,.0f} MB at hand",
-                "use fewer of them, or dmkl train, which keeps kernels on disk",
+                f"{OPTIONS.memory_share:.0%} of the {room / 1e6:,.0f} MB that are free",
+                "use fewer kernels, or dmkl train, which keeps kernels on disk",
             )
 
 
 class HeldViews:
-    """The samples' views as a model takes its support samples from them."""
+    """The views of samples in memory, with the interface of the views of a store."""
 
     def __init__(self, data: Dataset) -> None:
         self.entries = {name: {"kind": view.kind, "shape": view.values.shape} for name, view in data.views.items()}
@@ -91,7 +99,7 @@ class HeldViews:
 
 
 class HeldPair:
-    """The samples of tile (i, j)."""
+    """The pairs of samples of tile (i, j), as kernels take them."""
 
     def __init__(self, data: Dataset, grid: Grid, i: int, j: int) -> None:
         self.same = i == j
