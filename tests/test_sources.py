@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import pickle
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -384,3 +385,8 @@ def test_a_checkpoint_of_other_factors_is_refused(tmp_path: Path) -> None:
             continue
         with pytest.raises(StoreError, match="belongs to another problem"):
             dmkl.solve(stack, y, dmkl.VSKL(C=1.0), checkpoint=tmp_path / "c")
+
+
+def test_the_stack_asks_for_no_type() -> None:
+    for module in Path(dmkl.__file__).parent.joinpath("stack").glob("*.py"):
+        assert not re.search(r"\b(isinstance|issubclass|type)\(", module.read_text()), module

@@ -46,8 +46,9 @@ class Grid:
 
 @dataclass(frozen=True)
 class UnevenGrid(Grid):
-    """A grid with blocks of different sizes: `edges` are the first samples of its blocks, and n. Even blocks become uneven
-    when only some of the samples are kept."""
+    """A grid with blocks of different sizes: `edges` are the first samples of its blocks, and n.
+
+    Even blocks become uneven when only some of the samples are kept."""
 
     edges: tuple[int, ...] = ()
 

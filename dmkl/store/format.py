@@ -6,6 +6,7 @@ import io
 import os
 import uuid
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias, cast
 
@@ -20,7 +21,27 @@ from dmkl._util.types import Array
 ZarrArray: TypeAlias = zarr.Array[Any]  # Zarr's own parameter says nothing of shape or type
 
 CHECKSUM = 4  # bytes behind every layer and the index
-PIECE = 1 << 20  # bytes read or written, and summed up, at once: still in a cache, and few calls for threads to wait at
+
+
+@dataclass(frozen=True)
+class LayoutOptions:
+    """Sizes that a store is written and read with; readers take those of a file from the file.
+
+    Attributes
+    ----------
+    piece : bytes that are read or written, and checked, at once: they fit in a cache, and the calls are few
+    sparse_chunk : entries of a sparse view in one chunk
+    columns : views of one column that share an array, which a task reads at once
+    free_margin : free bytes that the disk needs for each byte of tiles, for the file system's own
+    """
+
+    piece: int = 1 << 20
+    sparse_chunk: int = 1 << 20
+    columns: int = 256
+    free_margin: float = 1.02
+
+
+LAYOUT = LayoutOptions()
 
 
 def create_array(
@@ -107,8 +128,8 @@ def read_checked(file: io.FileIO, values: Array, start: int) -> None:
     """Fill an array from bytes at `start` and compare their checksum, piece by piece while they are in the cache."""
     rest, found = values.reshape(-1).view(np.uint8), 0
     file.seek(start)
-    for first in range(0, len(rest), PIECE):
-        piece = rest[first : first + PIECE]
+    for first in range(0, len(rest), LAYOUT.piece):
+        piece = rest[first : first + LAYOUT.piece]
         if file.readinto(cast(bytearray, piece)) != len(piece):
             raise ValueError(f"{file.name} ends before it should")
         found = google_crc32c.extend(found, cast(bytes, piece))
@@ -134,8 +155,8 @@ def _write_checked(file: io.FileIO, strips: Iterable[Array]) -> None:
     found = 0
     for values in strips:
         rest = values.reshape(-1).view(np.uint8)
-        for first in range(0, len(rest), PIECE):
-            piece = rest[first : first + PIECE]
+        for first in range(0, len(rest), LAYOUT.piece):
+            piece = rest[first : first + LAYOUT.piece]
             found = google_crc32c.extend(found, cast(bytes, piece))
             while len(piece):
                 piece = piece[file.write(cast(bytes, piece)) :]

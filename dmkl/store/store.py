@@ -32,6 +32,7 @@ from dmkl._util.types import Table
 from dmkl.data import Dataset
 from dmkl.errors import ConfigError, ResourceError, StoreError, one_line
 from dmkl.kernels import Bank
+from dmkl.store import format
 from dmkl.store.format import create_tiled, put_array, read_layer, write_tile_file
 from dmkl.store.validate import array_of, get, open_group, read_header
 from dmkl.store.views import StoredViews, describe_dataset, read_labels, write_dataset
@@ -39,7 +40,6 @@ from dmkl.version import __version__
 
 SCHEMA = 1
 KIND = "kernel store"
-FREE_MARGIN = 1.02  # file system overhead on top of the tiles' bytes
 
 
 class UnusableTile(StoreError):
@@ -285,7 +285,7 @@ def check_space(path: Path, needed: int) -> None:
     """Refuse before anything is computed when the disk can't hold the tiles."""
     folder = next(parent for parent in [path, *path.parents] if parent.exists())
     free = shutil.disk_usage(folder).free
-    if needed * FREE_MARGIN > free:
+    if needed * format.LAYOUT.free_margin > free:
         raise ResourceError(
             f"the kernels need {needed / 1e9:.2f} GB, the disk of {folder} has {free / 1e9:.2f} GB free",
             "use another disk, fewer kernels or samples, or run.kernels = 'compute'",

@@ -1,6 +1,6 @@
 """Training views and labels inside a store, so that tiles and models are made from the store alone.
 
-Views of a single dense column share arrays, COLUMNS of one type in each: a thousand arrays would take seconds to
+Views of a single dense column share arrays, some hundred of one type in each: a thousand arrays would take seconds to
 create, and half a millisecond each to read again for every tile.
 """
 
@@ -16,12 +16,10 @@ from dmkl._util.types import Array, Block, Samples, Table
 from dmkl.config import KINDS, TASKS
 from dmkl.data import Dataset, Labels, View
 from dmkl.errors import StoreError
-from dmkl.store.format import ZarrArray, put_array
+from dmkl.store.format import LAYOUT, ZarrArray, put_array
 from dmkl.store.validate import array_of, get, require_chunks
 
-SPARSE_CHUNK = 1 << 20  # entries of a sparse view in one chunk
 NODE = re.compile(r"views/[A-Za-z0-9_-]+")
-COLUMNS = 256  # views of one column in one array: what a task reads at once
 
 
 def write_dataset(group: zarr.Group, data: Dataset, tile: int) -> None:
@@ -38,8 +36,8 @@ def write_dataset(group: zarr.Group, data: Dataset, tile: int) -> None:
         elif scipy.sparse.issparse(view.values):
             matrix = scipy.sparse.csr_array(view.values)
             put_array(node, "indptr", matrix.indptr)
-            put_array(node, "indices", matrix.indices, (SPARSE_CHUNK,))
-            put_array(node, "values", matrix.data, (SPARSE_CHUNK,))
+            put_array(node, "indices", matrix.indices, (LAYOUT.sparse_chunk,))
+            put_array(node, "values", matrix.data, (LAYOUT.sparse_chunk,))
         else:
             columns = view.values.shape[1] if view.kind == "features" else tile
             put_array(node, "values", view.values, (tile, columns))
@@ -73,7 +71,7 @@ def _places(data: Dataset) -> dict[str, Table]:
         places[view.name] = {"node": f"views/{number}", "column": None}
         if view.kind == "features" and isinstance(view.values, np.ndarray) and view.values.shape[1] == 1:
             dtype = view.values.dtype.name
-            block, column = divmod(columns.setdefault(dtype, 0), COLUMNS)
+            block, column = divmod(columns.setdefault(dtype, 0), LAYOUT.columns)
             columns[dtype] += 1
             places[view.name] = {"node": f"views/columns-{dtype}-{block}", "column": column}
     return places
