@@ -20,9 +20,7 @@ from dmkl.errors import EXIT_CODES, DmklError
 DATA = three_classes(120)
 ARRAYS = {f"X_{name}": np.asarray(view.values) for name, view in DATA.views.items()}
 GAPS = np.where(np.arange(360).reshape(120, 3) == 16, np.nan, 1.0)
-PLACES = (
-    "use none, local, local:N, slurm, slurm:PROFILE, tcp://HOST:PORT or tls://HOST:PORT of a Dask scheduler, or current"
-)
+PLACES = "use none, local[:N], slurm[:PROFILE], tcp://HOST:PORT or tls://HOST:PORT of a Dask scheduler, or current"
 CORRECT = "correct it in the configuration, after -s or in the environment"
 
 
@@ -62,7 +60,7 @@ CASES = [
         {"broken.toml": "[data\npath = 1\n"},
         2,
         "broken.toml is not valid TOML: Expected ']' at the end of a table declaration (at line 1, column 6)",
-        "mend that line",
+        "correct that line",
     ),
     Case(
         "train config.toml",
@@ -230,14 +228,14 @@ CASES = [
         {},
         2,
         "no cluster profile cluster/none.toml or /nobody/.config/dmkl/none.toml",
-        "start from cluster/slurm.toml of dmkl's repository",
+        "make one with: dmkl cluster profile slurm > cluster/slurm.toml",
     ),
     Case(
         "train config.toml --cluster slurm -s cluster.wall=1",
         {},
         2,
         "no cluster profile cluster/slurm.toml or /nobody/.config/dmkl/slurm.toml",
-        "start from cluster/slurm.toml of dmkl's repository",
+        "make one with: dmkl cluster profile slurm > cluster/slurm.toml",
     ),
     Case(
         "train config.toml --cluster tcp://127.0.0.1:9",
@@ -247,7 +245,7 @@ CASES = [
         "start one with: dask scheduler --host 127.0.0.1 --port 9",
     ),
     Case("train config.toml --cluster local:none", {}, 2, "'local:none' is not a cluster", PLACES),
-    Case("train config.toml --dry-run", {}, 2, "--dry-run prints the script of SLURM jobs", "add --cluster slurm"),
+    Case("train config.toml --dry-run", {}, 2, "--dry-run prints the script of worker jobs", "add --cluster slurm"),
     Case(
         "train config.toml --memory 1MB",
         {},
@@ -487,7 +485,7 @@ CASES = [
         "submit config.toml --cluster local:2",
         {},
         2,
-        "dmkl submit needs a SLURM profile, not 'local:2'",
+        "dmkl submit needs a batch scheduler, not 'local:2'",
         "use --cluster slurm[:PROFILE]",
     ),
     Case("init", {}, 2, "name the data file", "e.g. dmkl init photos.npz; see dmkl init --help"),

@@ -44,7 +44,7 @@ def keys(output: str | None, as_json: bool, verbose: int, quiet: bool) -> None:
 def profile(scheduler: str, as_json: bool, verbose: int, quiet: bool) -> None:
     """Print a profile for a batch scheduler, such as slurm: every key with its default and its meaning.
 
-    dmkl cluster profile slurm > cluster/slurm.toml
+    For example: dmkl cluster profile slurm > slurm.toml
     """
     from dmkl.runtime.jobs import SCHEDULERS
     from dmkl.runtime.jobs.profile import template
