@@ -66,7 +66,9 @@ def test_the_printed_profile_is_valid_and_names_every_key(folder: Path, capsys: 
 
 def test_without_a_profile_the_command_that_makes_one_is_named(folder: Path) -> None:
     (folder / "cluster/slurm.toml").unlink()
-    with pytest.raises(ConfigError, match=r"make one with: dmkl cluster profile slurm > cluster/slurm\.toml"):
+    with pytest.raises(
+        ConfigError, match=r"make one: mkdir -p cluster; dmkl cluster profile slurm > cluster/slurm\.toml"
+    ):
         read_profile("slurm")
 
 
