@@ -1,4 +1,4 @@
-"""Profiles, job scripts, keys and status: everything about batch schedulers that needs none."""
+"""Profiles, job scripts, keys and status: all of batch jobs that can be tested without a scheduler."""
 
 from __future__ import annotations
 
@@ -290,7 +290,7 @@ def test_plain_connections_beyond_this_machine_are_refused_unless_told(
 
 @pytest.mark.long
 def test_nothing_of_ours_listens_beyond_loopback(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Schedulers, workers, their supervisors and the dashboards of all of them, as the system sees them."""
+    """Schedulers, workers, their supervisors and all dashboards listen on loopback only, according to the system."""
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))

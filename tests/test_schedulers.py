@@ -1,4 +1,4 @@
-"""Batch schedulers: what every one in the table must do, and one that dmkl does not know, made of shell scripts."""
+"""Requirements on every batch scheduler in the table, and a test scheduler that is made of shell scripts."""
 
 from __future__ import annotations
 
