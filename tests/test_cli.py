@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import flip_a_bit, save_npz, three_classes
+from conftest import flip_a_bit, save_npz, small_working_sets, three_classes
 
 from dmkl.cli.main import cli, main
 from dmkl.model import load_model
@@ -160,7 +160,7 @@ def test_an_interrupted_run_goes_on(folder: Path, monkeypatch: pytest.MonkeyPatc
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("dmkl.run.training.solve", interrupt)
+        patch.setattr("dmkl.run.train.solve", interrupt)
         assert run(*command) == 130
     assert not (folder / "run/scores.json").exists()
     tiles = sorted((folder / "run/kernels.zarr/gram/c").rglob("*"))
@@ -206,7 +206,7 @@ def test_a_damaged_store_is_named_and_can_be_mended(folder: Path, capsys: pytest
     assert run("info", "k.zarr", "--verify") == 5
     shown = capsys.readouterr()
     assert f"is damaged: {path}" in shown.out
-    assert "error: 1 of 6 tiles cannot be used\nhint: training computes damaged ones again" in shown.err
+    assert "error: 1 of 6 tiles cannot be used\nhint: training computes damaged tiles again" in shown.err
     path.unlink()
     assert run("info", "k.zarr", "--verify") == 5
     assert run("train", "k.zarr", "-o", "run2") == 5
@@ -312,7 +312,7 @@ def test_doctor_names_what_is_missing(
     (bin / "sbatch").write_text("#!/bin/sh\n")
     (bin / "sbatch").chmod(0o755)
     monkeypatch.setenv("PATH", str(bin))
-    monkeypatch.setattr("dmkl.run.rundir.PACKAGES", ("dmkl", "no-such-package"))
+    monkeypatch.setattr("dmkl.run.directory.PACKAGES", ("dmkl", "no-such-package"))
     assert run("doctor") == 1
     captured = capsys.readouterr()
     assert "PROBLEM  no-such-package: not installed" in captured.out
@@ -360,8 +360,7 @@ def test_the_module_is_the_command(folder: Path) -> None:
 def test_a_deadline_saves_the_best_model_and_can_be_gone_on_from(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name, value in (("SMALL", 20), ("START", 10), ("LEAST_GROWTH", 20)):
-        monkeypatch.setattr(f"dmkl.solvers.working_sets.{name}", value)
+    small_working_sets(monkeypatch, start=10, least_growth=20)
     command = ["train", "config.toml", "-o", "run", "-s", "formulation.name=vskl", "--tol", "1e-6"]
     assert run(*command, "--max-time", "1e-9 s") == 3
     assert "out of time with a gap of" in capsys.readouterr().err
@@ -377,7 +376,7 @@ def test_a_deadline_saves_the_best_model_and_can_be_gone_on_from(
 
 def test_a_run_that_somebody_works_on_is_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = tmp_path / "run"
-    with RunDirectory(folder).alone():
+    with RunDirectory(folder).exclusive():
         assert main(["train", "--example", "diabetes", "-o", str(folder)]) == 8
-        assert f"another process works on {folder}" in capsys.readouterr().err
+        assert f"another process is working on {folder}" in capsys.readouterr().err
     assert not folder.exists()  # nothing was there, nothing is left

@@ -21,8 +21,8 @@ import pytest
 
 from dmkl.cli.main import main
 from dmkl.errors import ClusterError, ConfigError, OutputError
-from dmkl.run import RunDirectory
-from dmkl.run.progress import progress, seconds_left
+from dmkl.run import RunDirectory, run_status
+from dmkl.run.status import seconds_left
 from dmkl.runtime import open_runtime
 from dmkl.runtime.connections import LIMITS, Absence
 from dmkl.runtime.jobs.coordinator import coordinator_script
@@ -424,7 +424,7 @@ def test_the_time_left() -> None:
 def test_status_is_read_from_the_files(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = RunDirectory(folder / "run")
     with pytest.raises(OutputError, match="not a run directory"):
-        progress(run)
+        run_status(run)
     run.cluster.mkdir(parents=True)
     (run.cluster / "job.json").write_text(json.dumps({"job": "12", "time": time.time()}))
     assert main(["status", "run"]) == 0
@@ -448,9 +448,9 @@ def test_status_is_read_from_the_files(folder: Path, capsys: pytest.CaptureFixtu
 
 
 def test_a_folder_with_jobs_only_is_a_new_run(folder: Path) -> None:
-    from dmkl.cli.source import read_source
+    from dmkl.run import read_experiment
 
-    config = read_source(None, "digits", {}).config
+    config = read_experiment(None, "digits", {}).config
     run = RunDirectory(folder / "run")
     run.cluster.mkdir(parents=True)
     assert not run.check(config)

@@ -12,9 +12,9 @@ import threadpoolctl
 from numpy.typing import NDArray
 from sklearn.svm import SVC
 
-from dmkl.cli.signals import terminable
 from dmkl.problems.norms import MixedNorm
-from dmkl.solvers.mirror import solve_mirror
+from dmkl.run import interruptible
+from dmkl.solvers.mirror import MirrorOptions, solve_mirror
 from dmkl.stack import open_stack
 from dmkl.store import KernelStore
 from pipelines.common.caltech256 import TOL, C, write_shape
@@ -26,7 +26,7 @@ SECONDS, BYTES, TIMES = 180.0, 6e9, 200.0
 
 def run(context: Context) -> Outcome:
     settings = context.settings
-    with terminable(), tempfile.TemporaryDirectory(dir=context.folder) as name:
+    with interruptible(), tempfile.TemporaryDirectory(dir=context.folder) as name:
         folder = Path(name)
         write_shape(folder, settings["classes"])
         built = dmkl(folder, "kernels", "config.toml", "-o", "k.zarr")
@@ -46,8 +46,9 @@ def loop(store: KernelStore, k: int, settings: Row) -> Row:
     assert store.labels is not None
     y = store.labels.signs()[:, k]
     norm = MixedNorm(store.bank.groups, 1.0)
-    paper = solve_mirror(K, y, C, norm, TOL, rule="paper", max_calls=settings["max_calls"])
-    adaptive = solve_mirror(K, y, C, norm, TOL, max_calls=settings["max_calls"])
+    most = settings["max_calls"]
+    paper = solve_mirror(K, y, C, norm, TOL, options=MirrorOptions(rule="paper", max_svm_calls=most))
+    adaptive = solve_mirror(K, y, C, norm, TOL, options=MirrorOptions(max_svm_calls=most))
     return {
         "seconds": call_seconds(K, y, norm, settings["timed_calls"]),
         "paper": [paper.svm_calls, paper.gap],
