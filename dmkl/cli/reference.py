@@ -10,7 +10,7 @@ from dmkl.errors import EXIT_CODES
 
 
 def reference() -> str:
-    """Markdown, in the order in which `cli` lists its commands; a test compares it with `dmkl/docs/reference/cli.md`."""
+    """Markdown, in the order in which `cli` lists its commands; a test compares the page with it."""
     from dmkl.cli.main import cli
 
     head = [
