@@ -19,8 +19,7 @@ from numpy.typing import NDArray
 
 from dmkl._util.types import Float64, Samples
 from dmkl.runtime import Runtime
-from dmkl.stack import KernelStack
-from dmkl.stack.rowsource import RowSource
+from dmkl.stack import KernelStack, Source
 
 SMALL = 1 << 20  # kernel values of a batch that threads are not worth starting for
 LARGEST = 1 << 24  # kernel values (64 MB) of one batch and the one before: more are not kept while others are used
@@ -51,7 +50,7 @@ def fits(stack: KernelStack, samples: Samples, before: Samples) -> bool:
     return stack.s * len(samples) * (len(samples) + len(before)) <= LARGEST
 
 
-def answer(stack: KernelStack, source: RowSource, coef: Float64, samples: Samples, before: Samples) -> Answer:
+def answer(stack: KernelStack, source: Source, coef: Float64, samples: Samples, before: Samples) -> Answer:
     """Ask all workers about one batch; coefficients of `before` are not looked at, and may change meanwhile."""
     others = np.asarray(coef.any(axis=1))
     others[before] = False
@@ -98,7 +97,7 @@ def _at_once(function: Callable[..., Answer], *arguments: Any) -> Callable[[], A
     return lambda: found
 
 
-def _task(source: RowSource, rows: Samples, columns: Samples, coef: Float64 | None) -> NDArray[Any]:
+def _task(source: Source, rows: Samples, columns: Samples, coef: Float64 | None) -> NDArray[Any]:
     """Kernel values, or the scores that coefficients of some columns give."""
     values = source.cross(rows, columns)
     return values if coef is None else _product(values, coef)

@@ -17,8 +17,7 @@ from dmkl._util.jit import jit
 from dmkl._util.types import Float64, Samples
 from dmkl.runtime import Runtime
 from dmkl.solvers.precision import sum_dtype
-from dmkl.stack import KernelStack
-from dmkl.stack.rowsource import RowSource
+from dmkl.stack import KernelStack, Source
 
 ROWS = 256  # of a block in one task
 HELD_SHARE = 0.4  # of the memory left that all kernels of a working set may take
@@ -35,7 +34,7 @@ class Block(Protocol):
 
 
 def open_block(
-    stack: KernelStack, source: RowSource, samples: Samples, tol: float, known: tuple[Samples, Block] | None = None
+    stack: KernelStack, source: Source, samples: Samples, tol: float, known: tuple[Samples, Block] | None = None
 ) -> Block:
     """Held if all kernels fit, else asked for. `known` is the block of some of the samples: its values are kept."""
     w = len(samples)
@@ -50,7 +49,7 @@ def open_block(
 
 
 def _gathered(
-    stack: KernelStack, source: RowSource, samples: Samples, known: tuple[Samples, Block] | None
+    stack: KernelStack, source: Source, samples: Samples, known: tuple[Samples, Block] | None
 ) -> NDArray[Any]:
     """K[:, samples, samples]: only rows of new samples are asked for."""
     block = np.empty((stack.s, len(samples), len(samples)), stack.dtype)
@@ -90,7 +89,7 @@ class HeldBlock:
 class AskedBlock:
     """Kernel values that are asked for again for every question."""
 
-    def __init__(self, stack: KernelStack, source: RowSource, samples: Samples, dtype: np.dtype[Any]) -> None:
+    def __init__(self, stack: KernelStack, source: Source, samples: Samples, dtype: np.dtype[Any]) -> None:
         self._stack, self._source, self._samples, self._dtype = stack, source, samples, dtype
         self._parts = source.pieces(samples)
         self._starts = np.cumsum([0, *map(len, self._parts)])
@@ -147,16 +146,16 @@ def _cross_kernel(K: NDArray[Any], points: Sequence[Float64], B: Float64) -> lis
     return [float(total) for total in totals]
 
 
-def _asked_sum(source: RowSource, rows: Samples, columns: Samples, weights: Float64, dtype: Any) -> NDArray[Any]:
+def _asked_sum(source: Source, rows: Samples, columns: Samples, weights: Float64, dtype: Any) -> NDArray[Any]:
     return weighted(source, rows, columns, weights).astype(dtype, copy=False)
 
 
-def weighted(source: RowSource, rows: Samples, columns: Samples, weights: Float64) -> Float64:
+def weighted(source: Source, rows: Samples, columns: Samples, weights: Float64) -> Float64:
     """sum_a u_a K_a[rows, columns]."""
     values = source.cross(rows, columns)
     return np.asarray(np.tensordot(weights, values.reshape(len(values), -1), 1).reshape(len(rows), len(columns)))
 
 
-def _asked_cross(source: RowSource, rows: Samples, columns: Samples, points: Sequence[Float64], B: Float64) -> Float64:
+def _asked_cross(source: Source, rows: Samples, columns: Samples, points: Sequence[Float64], B: Float64) -> Float64:
     product = np.matmul(source.cross(rows, columns).astype(np.float64), B)
     return np.array([[np.vdot(point, layer) for point in points] for layer in product])

@@ -6,7 +6,7 @@ with ||w||_{2,p} = (sum_a ||w_a||^p)^(1/p), w_a holding all classes of kernel a.
 
 One problem for all classes. Stage 1 (online) bounds ||w||, stage 2 (stochastic, proximal, projected) learns inside that
 bound, stage 3 (ours) reaches any certified gap on the samples that matter. Kernel values are asked for as rows of
-shuffled samples against those that have coefficients (`stack/rowsource.py`): no n x n matrix is needed.
+shuffled samples against those that have coefficients (`Source.cross`): no n x n matrix is needed.
 """
 
 from __future__ import annotations

@@ -14,8 +14,7 @@ import numpy as np
 from dmkl._util.types import Float64, Samples
 from dmkl.solvers.obscure.loss import RowLoss, scaled_dual
 from dmkl.solvers.obscure.norm import PNorm
-from dmkl.stack import KernelStack
-from dmkl.stack.rowsource import RowSource
+from dmkl.stack import KernelStack, Source
 
 
 @dataclass(frozen=True)
@@ -30,7 +29,7 @@ class Judged:
 
 
 def judge(
-    stack: KernelStack, source: RowSource, loss: RowLoss, norm: PNorm, candidates: Sequence[tuple[Float64, bool]]
+    stack: KernelStack, source: Source, loss: RowLoss, norm: PNorm, candidates: Sequence[tuple[Float64, bool]]
 ) -> list[Judged]:
     """`candidates` are (B, whether it is feasible in the dual); weights are those of the norm's mirror map."""
     points = [B for B, _ in candidates]
@@ -51,7 +50,7 @@ def scaled(loss: RowLoss, B: Float64, weights: Float64, scores: Float64, square:
     return Judged(t * B, weights, loss.primal(t * t * square, t * scores), dual, loss.margins(t * scores))
 
 
-def forms_of(stack: KernelStack, source: RowSource, points: Sequence[Float64]) -> list[Float64]:
+def forms_of(stack: KernelStack, source: Source, points: Sequence[Float64]) -> list[Float64]:
     """D_a = tr B' K_a B of several points, (s,) each."""
     support = _support(points)
     tasks = (
@@ -67,7 +66,7 @@ def forms_of(stack: KernelStack, source: RowSource, points: Sequence[Float64]) -
 
 
 def scores_of(
-    stack: KernelStack, source: RowSource, points: Sequence[Float64], weights: Sequence[Float64]
+    stack: KernelStack, source: Source, points: Sequence[Float64], weights: Sequence[Float64]
 ) -> list[Float64]:
     """sum_a u_a K_a B of several points over all samples, (n, m) each."""
     support = _support(points)
@@ -90,14 +89,14 @@ def _support(points: Sequence[Float64]) -> Samples:
 
 
 def _forms_task(
-    source: RowSource, rows: Samples, columns: Samples, here: Sequence[Float64], there: Sequence[Float64]
+    source: Source, rows: Samples, columns: Samples, here: Sequence[Float64], there: Sequence[Float64]
 ) -> Float64:
     values = source.cross(rows, columns).astype(np.float64)
     return np.array([np.einsum("ir,air->a", A, np.matmul(values, B)) for A, B in zip(here, there, strict=True)])
 
 
 def _scores_task(
-    source: RowSource, rows: Samples, columns: Samples, weights: Sequence[Float64], there: Sequence[Float64]
+    source: Source, rows: Samples, columns: Samples, weights: Sequence[Float64], there: Sequence[Float64]
 ) -> list[Float64]:
     values = source.cross(rows, columns)
     flat = values.reshape(len(values), -1)

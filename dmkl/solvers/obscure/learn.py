@@ -19,7 +19,7 @@ from dmkl.solvers.obscure.loss import RowLoss
 from dmkl.solvers.obscure.norm import PNorm
 from dmkl.solvers.obscure.walk import COUNT, NUMBERS, PULL, SCALE, TIME, WEIGHT, walk
 from dmkl.solvers.problem import Problem
-from dmkl.stack.rowsource import RowSource
+from dmkl.stack import Source
 
 ONLINE, PROXIMAL, EXACT = range(3)
 STAGES = ("online", "stochastic", "exact")
@@ -98,12 +98,12 @@ class Learner:
 
 
 def learn(
-    problem: Problem, source: RowSource, loss: RowLoss, norm: PNorm, lam: float, learner: Learner, *, ahead: bool
+    problem: Problem, source: Source, loss: RowLoss, norm: PNorm, lam: float, learner: Learner, *, ahead: bool
 ) -> None:
     """Go on in this epoch for a part of it. At its end `batch` is back at 0."""
     started = time.perf_counter()
     rng = np.random.default_rng([problem.seed, learner.stage, learner.epoch])
-    batches = source.batches(problem.n, rng)
+    batches = source.batches(rng)
     first = learner.batch
     before = sum(map(len, batches[:first]))
     part = _part(batches[first:])

@@ -35,7 +35,6 @@ from dmkl.solvers.obscure.walk import COUNT
 from dmkl.solvers.problem import Problem
 from dmkl.solvers.state import ArraysState, MethodState, State, kept
 from dmkl.solvers.working_sets import whole
-from dmkl.stack.rowsource import row_source
 
 ONLINE_STEP = 16.0  # of stage 1, in units of 1 / L^2
 DIAGONALS = 256  # samples that the online step is chosen by
@@ -94,7 +93,7 @@ class Stages:
     ) -> None:
         self._plan, self._lam, self._eta, self._ahead = plan, lam, eta, ahead
         self._norm, self._loss = PNorm(p), RowLoss.of(problem.Y, multiclass, 1.0 / (lam * problem.n))
-        self._source = row_source(problem.stack)
+        self._source = problem.stack.source.on_demand
         self._block: tuple[Samples, Block] | None = None  # asked for again after a restart
 
     def init(self, problem: Problem) -> State:
