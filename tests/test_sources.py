@@ -1,6 +1,7 @@
 """One conformance suite for every source of kernel values: five, a choice and a part of them, and one of this file.
 
-Adding a source is one file and one line in `SOURCES`.
+Adding a source is one file and one line in `SOURCES` (dmkl/docs/adding/source.md). An entry is a source of the store's
+kernels, or a pair of a source and its dense matrices.
 """
 
 from __future__ import annotations
@@ -9,7 +10,8 @@ import pickle
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from pkgutil import resolve_name  # noqa: F401 - for lines of the table that name a place "package.module:name"
+from typing import Any, TypeAlias
 
 import numpy as np
 import pytest
@@ -99,7 +101,9 @@ def on_workers(places: Places) -> Source:
     return WorkerSource(rows, source.grid, source.s, runtime=runtime, origin=source)
 
 
-SOURCES: dict[str, Callable[[Places], Source]] = {
+Entry: TypeAlias = Source | tuple[Source, np.ndarray]
+
+SOURCES: dict[str, Callable[[Places], Entry]] = {
     "array": lambda places: ArraySource(places.K, Grid.cut(N, TILE, full=True)),
     "stored": lambda places: StoredSource(places.store),
     "computed": lambda places: ComputedSource(places.computed),
@@ -129,8 +133,17 @@ def name(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def source(name: str, store: KernelStore, computed: KernelStore, request: pytest.FixtureRequest) -> Source:
+def entry(name: str, store: KernelStore, computed: KernelStore, request: pytest.FixtureRequest) -> Entry:
     return SOURCES[name](Places(store, computed, request))
+
+
+def source_of(entry: Entry) -> Source:
+    return entry[0] if isinstance(entry, tuple) else entry
+
+
+@pytest.fixture
+def source(entry: Entry) -> Source:
+    return source_of(entry)
 
 
 @pytest.fixture
@@ -139,8 +152,10 @@ def runtime(name: str, request: pytest.FixtureRequest) -> Runtime:
 
 
 @pytest.fixture
-def K(name: str, store: KernelStore) -> np.ndarray:
+def K(name: str, entry: Entry, store: KernelStore) -> np.ndarray:
     """The dense matrices (s, n, n), from numpy."""
+    if isinstance(entry, tuple):
+        return entry[1]
     if name in ("factors", "held without a store"):
         Z = factors()
         return np.asarray(Z @ Z.transpose(0, 2, 1))
@@ -215,7 +230,7 @@ def test_costs_are_numbers_and_portions_cover_all_samples(source: Source, rng: n
 def test_the_identity_is_of_the_kernels(
     name: str, source: Source, store: KernelStore, computed: KernelStore, request: pytest.FixtureRequest
 ) -> None:
-    again = SOURCES[name](Places(store, computed, request))
+    again = source_of(SOURCES[name](Places(store, computed, request)))
     assert source.identity == again.identity
     others = [
         source.choose([1, 0]),
