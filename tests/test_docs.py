@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from pkgutil import resolve_name
 
 import pytest
 
@@ -49,6 +50,12 @@ def test_named_files_exist(page: Path) -> None:
     named = {path for path in NAMED.findall(text) if "NAME" not in path}
     missing = {path for path in named if not (ROOT / path).exists()}
     assert missing <= added
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page.parent.name != "adding"], ids=names)
+def test_places_can_be_imported(page: Path) -> None:
+    for place in re.findall(r"\bdmkl(?:\.\w+)+:\w+", page.read_text()):
+        assert resolve_name(place)
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if page != GENERATED], ids=names)
