@@ -1,8 +1,10 @@
-"""The (2,p) norm and its dual: all that depends on p, in logarithms, for near p = 1 the exponent q has many digits.
+"""The (2,p) norm over kernels and its dual, computed in logarithms: near p = 1 the exponent q is in the hundreds.
 
-B holds coefficients, D_a = tr B' K_a B, so that N_a = sqrt(D_a) are the norms of its kernels' functions. With
-q = p / (p - 1) the dual norm is ||N||_q; its half square has the slope u_a N_a,  u_a = (N_a / ||N||_q)^(q - 2), and the
-functions w_a = u_a sum_i B_i phi_a(x_i) have ||w||_{2,p} = ||N||_q (Lemma 1 of the paper, where theta = q B).
+    ||w||_{2,p} = (sum_a ||w_a||^p)^(1/p)        q = p / (p - 1)
+
+B holds coefficients and D_a = tr B' K_a B, so that N_a = sqrt(D_a) are the norms of the functions of its kernels. The
+half square of the dual norm ||N||_q has the slope u_a N_a with u_a = (N_a / ||N||_q)^(q - 2), and the functions
+w_a = u_a sum_i B_i phi_a(x_i) have ||w||_{2,p} = ||N||_q (Lemma 1 of Orabona et al. 2012, where theta = q B).
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from dmkl._util.types import Float64
 
 @jit()
 def weigh(forms: Float64, q: float, weights: Float64) -> float:
-    """weights = u for forms D; returns ||N||_q. Without any norm all weights are as if kernels were equal."""
+    """Write u for the forms D to `weights` and return ||N||_q. If all forms are zero, the weights are equal."""
     s = forms.shape[0]
     largest = 0.0
     for a in range(s):
@@ -44,19 +46,20 @@ class PNorm:
 
     @property
     def q(self) -> float:
+        """The conjugate exponent p / (p - 1)."""
         return self.p / (self.p - 1)
 
     def weights(self, forms: Float64) -> Float64:
-        """u: the kernel weights that belong to these forms."""
+        """(s,): the kernel weights u that belong to these forms (s,)."""
         weights = np.empty(len(forms))
         weigh(np.ascontiguousarray(forms), self.q, weights)
         return weights
 
     def dual(self, forms: Float64) -> float:
-        """||N||_q."""
+        """||N||_q of the forms (s,)."""
         return float(weigh(np.ascontiguousarray(forms), self.q, np.empty(len(forms))))
 
     def primal(self, norms: Float64) -> float:
-        """||norms||_p."""
+        """||norms||_p of the norms (s,) of the kernels' functions."""
         largest = float(norms.max())
         return largest * float(((norms / largest) ** self.p).sum() ** (1 / self.p)) if largest > 0 else 0.0
