@@ -123,7 +123,7 @@ CASES = [
         {"config.toml": CONFIG.replace('kernel = "linear"', 'kernel = "chi2"').replace('normalise = "unit-trace"', "")},
         4,
         "kernel 'chi2' needs features >= 0, view 'points' has negative ones",
-        "mend the data, or name other arrays in [data] and [views]",
+        "correct the data, or name other arrays in [data] and [views]",
     ),
     Case(
         "train config.toml",
@@ -381,7 +381,7 @@ CASES = [
         {"torn/config.json": "{"},
         5,
         "torn/config.json is damaged (Expecting property name enclosed in double quotes: line 1 column 2 (char 1))",
-        "check the path; what is damaged has to be built or copied again",
+        "check the path; build or copy a damaged file again",
     ),
     Case(
         "train config.toml -o begun",
@@ -423,7 +423,7 @@ CASES = [
         {},
         5,
         "no kernel store at config.toml",
-        "check the path; what is damaged has to be built or copied again",
+        "check the path; build or copy a damaged file again",
     ),
     Case("kernels none.toml", {}, 2, "no such config file: none.toml", "write one with: dmkl init DATA"),
     Case(
@@ -472,7 +472,11 @@ CASES = [
         "train it again",
     ),
     Case(
-        "evaluate finished data.npz", {"y": np.array(["new"] * 120)}, 4, "class 'new' was not learnt", "known: 0, 1, 2"
+        "evaluate finished data.npz",
+        {"y": np.array(["new"] * 120)},
+        4,
+        "class 'new' does not occur in the training labels",
+        "known: 0, 1, 2",
     ),
     Case("evaluate finished nolabels.npz", {}, 4, "no array 'y' for the labels", "known: X_points, X_words"),
     Case(
@@ -494,7 +498,7 @@ CASES = [
         {"torn.zarr/zarr.json": "{}"},
         5,
         "torn.zarr is not a dmkl kernel store",
-        "check the path; what is damaged has to be built or copied again",
+        "check the path; build or copy a damaged file again",
     ),
     Case("status .", {}, 8, ". is not a run directory", "give a directory that dmkl train wrote"),
     Case(
@@ -507,21 +511,19 @@ CASES = [
     Case("init", {}, 2, "no data file is named", "e.g. dmkl init photos.npz; see dmkl init --help"),
     Case("init none.csv", {}, 4, "no such file: none.csv", "check the path; relative ones count from the config file"),
     Case("init data.npz -o config.toml", {}, 8, "config.toml exists", "choose another -o, or --force to replace it"),
-    Case(
-        "init data.npz --labels Y", {}, 4, "no array or column 'Y'", "say which with --labels NAME; did you mean 'y'?"
-    ),
+    Case("init data.npz --labels Y", {}, 4, "no array or column 'Y'", "name it with --labels NAME; did you mean 'y'?"),
     Case(
         "init table.csv",
         {"table.csv": "a,b\n1,2\n"},
         4,
         "cannot tell what the labels of table.csv are",
-        "say which with --labels NAME; known: a, b",
+        "name it with --labels NAME; known: a, b",
     ),
     Case(
         "init table.csv --labels b",
         {"table.csv": "a,b\n1,2\n1,3\n"},
         4,
-        "no column is of use: a is constant",
+        "no column can be used: a is constant",
         "give numbers that differ between samples",
     ),
     Case(

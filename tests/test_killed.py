@@ -26,8 +26,8 @@ pytestmark = [
 
 WORK = {
     "building the store": "fill_tile",
-    "a pass": "apply_shard",
-    "gathering": "gather_shard",
+    "a pass": "score_block_row",
+    "gathering": "gather_block_row",
     "blocks and their subproblems": "answer_chunk",
 }
 

@@ -18,6 +18,7 @@ from typing import Any
 
 import psutil
 import pytest
+from distributed import Status
 
 import dmkl
 from dmkl.cli.main import main
@@ -471,7 +472,6 @@ class Torque(Scheduler):
     job_number, restarts = "$PBS_JOBID", "${PBS_RESTARTS:-0}"
     variables, kept_variables = "PBS_", ("PBS_SERVER",)
     transient = ("Cannot connect",)
-    example_directive = "-q fast"
 
     def read_queue(self, output: str) -> dict[str, QueuedJob]:
         states = {"Q": PENDING, "R": "RUNNING"}
@@ -595,3 +595,28 @@ def test_no_other_module_knows_a_scheduler_by_its_commands() -> None:
         if re.search(r"\b(sbatch|squeue|scancel|scontrol|SBATCH|SLURM_)", path.read_text())
     }
     assert found == {"runtime/jobs/slurm.py"}
+
+
+@pytest.mark.parametrize(("message", "passes"), [("Cannot connect to head", True), ("no such queue", False)])
+def test_a_submission_that_fails_is_reported_and_its_cluster_closes(torque: Path, message: str, passes: bool) -> None:
+    (torque / "bin/qsub").write_text(f"#!/bin/sh\necho {message} >&2\nexit 1\n")
+    notes: list[str] = []
+    profile = read_profile("torque", {"jobs": 1})
+    jobs = WorkerJobs(SCHEDULERS["torque"], profile, torque / "run/cluster", notes.append)
+    (torque / "run/cluster").mkdir(parents=True)
+    jobs._start()
+    try:
+        deadline = time.monotonic() + 20
+        while not jobs._failures:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        if passes:
+            assert jobs._watch([]) == 0
+            assert notes == [f"1 worker job(s) gone, started again ({message})"]
+        else:
+            with pytest.raises(ClusterError, match=f"qsub refused a worker job: {message}"):
+                jobs._watch([])
+        jobs._cluster.close(timeout=20)  # dask-jobqueue asserts that no entry is left open
+        assert jobs._cluster.status == Status.closed
+    finally:
+        jobs.close()

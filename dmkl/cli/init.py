@@ -41,11 +41,11 @@ def init(data: tuple[str, ...], output: str | None, labels: str, force: bool, sc
         raise OutputError(f"{out} exists", "choose another -o, or --force to replace it")
     text, seen = configurations.first_config(data, out, labels)
     write_atomically(out, text.encode())
-    console.line("data", count(len(seen.answer), "sample"), seen.answer.task, f"labels '{seen.labels}'")
+    console.line("data", count(len(seen.labels), "sample"), seen.labels.task, f"labels '{seen.labels_name}'")
     for view in seen.views:
         console.line("view", view.name, view.kind, *view.facts)
         for name, reason in view.left_out.items():
             console.line("", f"left out: column '{name}' {reason}")
     console.line("written", str(out), f"next: dmkl train {out}")
     views = [dataclasses.asdict(view) for view in seen.views]
-    console.result({"config": str(out), "n": len(seen.answer), "task": seen.answer.task, "views": views})
+    console.result({"config": str(out), "n": len(seen.labels), "task": seen.labels.task, "views": views})

@@ -13,7 +13,7 @@ import numpy as np
 from dmkl._util.files import make_folder, write_atomically
 from dmkl._util.types import Table
 from dmkl.config import Config, json_schema, parse_config, toml_key, toml_value
-from dmkl.data.look import Look, ViewLook, look
+from dmkl.data.summary import DataSummary, ViewSummary, summarise
 from dmkl.errors import OutputError, ResourceError
 from dmkl.kernels.functions import KERNELS
 from dmkl.oracles import ORACLES
@@ -49,7 +49,7 @@ def schema_file() -> Path | None:
     return path
 
 
-def first_config(paths: Sequence[str], out: Path, labels: str = "") -> tuple[str, Look]:
+def first_config(paths: Sequence[str], out: Path, labels: str = "") -> tuple[str, DataSummary]:
     """Look at data files and write a configuration for them.
 
     Parameters
@@ -63,10 +63,10 @@ def first_config(paths: Sequence[str], out: Path, labels: str = "") -> tuple[str
 
     Returns
     -------
-    (str, Look)
+    (str, DataSummary)
         The text of the configuration, and the contents of the data.
     """
-    seen = look(paths, labels)
+    seen = summarise(paths, labels)
     relative = [os.path.relpath(path, out.parent) for path in paths]
     kernels = len(prepare_data(_read(_text(seen, relative, ""), out)).bank)
     file = schema_file()
@@ -79,14 +79,14 @@ def _read(text: str, out: Path) -> Config:
     return parse_config(tomllib.loads(text), base=out.parent, source=f"file {out}")
 
 
-def _text(seen: Look, paths: list[str], formulation: str) -> str:
-    classes = f"{len(seen.answer.classes)} classes" if seen.answer.classes else "real targets"
+def _text(seen: DataSummary, paths: list[str], formulation: str) -> str:
+    classes = f"{len(seen.labels.classes)} classes" if seen.labels.classes else "real targets"
     parts = [
-        f"# {len(seen.answer):,} samples, {seen.answer.task}: {classes}. Train with: dmkl train FILE",
+        f"# {len(seen.labels):,} samples, {seen.labels.task}: {classes}. Train with: dmkl train FILE",
         "",
         "[data]",
         f"path = {toml_value(paths[0] if len(paths) == 1 else paths)}",
-        f"labels = {toml_value(seen.labels)}",
+        f"labels = {toml_value(seen.labels_name)}",
         f"task = {toml_value(seen.task)}  # auto reads whole numbers and text as classes, other numbers as targets",
         "test = 0.3  # fraction of held-out samples; or split = 'NAME' of a 0/1 array, 1 for training",
         *[_view(view) for view in seen.views],
@@ -100,7 +100,7 @@ def _text(seen: Look, paths: list[str], formulation: str) -> str:
     return "\n".join(parts) + "\n"
 
 
-def _view(view: ViewLook) -> str:
+def _view(view: ViewSummary) -> str:
     lines = ["", f"[views.{toml_key(view.name)}]  # {'; '.join(view.facts)}"]
     lines += [f"# left out: column {name!r} {reason}" for name, reason in view.left_out.items()]
     lines += [f"array = {toml_value(view.array)}"] if view.array else []
@@ -123,12 +123,12 @@ def _columns(names: Sequence[str]) -> list[str]:
     return [*lines[:-1], lines[-1].rstrip(",") + " ]"]
 
 
-def _each(view: ViewLook) -> bool:
+def _each(view: ViewSummary) -> bool:
     """Whether the columns of a table also become views of their own."""
     return view.unequal and len(view.columns) <= MOST_COLUMN_VIEWS
 
 
-def _kernel(view: ViewLook) -> str:
+def _kernel(view: ViewSummary) -> str:
     if view.kind == "kernel":
         kernel = "precomputed" if view.definite else "similarity"
         scaled = 'normalise = "unit-mean"  # gives kernels of different scale equal weight at the start'
@@ -140,17 +140,17 @@ def _kernel(view: ViewLook) -> str:
     return "\n".join(["", "[[kernels]]", f"kernel = {toml_value(kernel)}", f"views = {toml_value(views)}", *own])
 
 
-def _formulation(seen: Look, kernels: int) -> str:
+def _formulation(seen: DataSummary, kernels: int) -> str:
     """The [formulation] table with the reason for the choice."""
     name, reason, constants = _chosen(seen, kernels)
     lines = ["", f"[formulation]  # {reason}", f"name = {toml_value(name)}"]
     return "\n".join([*lines, *(f"{key} = {toml_value(value)}" for key, value in constants.items())])
 
 
-def _chosen(seen: Look, kernels: int) -> tuple[str, str, dict[str, str | float]]:
+def _chosen(seen: DataSummary, kernels: int) -> tuple[str, str, dict[str, str | float]]:
     """A formulation for the data, the reason for it, and its constants."""
-    if seen.answer.task == "regression":
-        scale = float(np.linalg.norm(seen.answer.values - seen.answer.values.mean()))
+    if seen.labels.task == "regression":
+        scale = float(np.linalg.norm(seen.labels.values - seen.labels.values.mean()))
         C = float(f"{max(scale, 1e-6):.1g}")
         return "spicy", "regression with few kernels; a larger C selects fewer", {"loss": "squared", "C": C}
     if not all(view.definite for view in seen.views):

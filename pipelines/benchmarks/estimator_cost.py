@@ -21,7 +21,7 @@ import numpy as np
 import dmkl
 from dmkl.config import Config, parse_config
 from dmkl.data import Dataset, Labels
-from dmkl.estimators.training import TrainingSet
+from dmkl.estimators.training_set import TrainingSet
 from dmkl.run import EXAMPLES
 from dmkl.run.prepare import prepare_data
 from dmkl.runtime import Local
