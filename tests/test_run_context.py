@@ -19,6 +19,7 @@ from dmkl.events import Event, Note, RoundDone
 from dmkl.run import RunContext, RunDirectory, StageListener, interruptible, open_run, read_experiment, train_run
 from dmkl.run.context import Deadline, IgnoreStages, memory_budget
 from dmkl.run.records import KernelRecord, ScoreRecord, TrainRecord
+from dmkl.stack import open_stack
 from dmkl.store import KernelStore
 
 
@@ -170,5 +171,9 @@ def test_the_context_opens_the_stack_of_its_store(config: Config, tmp_path: Path
             run.open_stack()
         train_run(run)
         stack = run.open_stack()
-        assert stack.memory is run.memory or stack.memory.limit == run.memory.limit
         assert isinstance(run, RunContext)
+        assert run.store is not None
+        assert stack.memory.limit == run.memory.limit
+        assert stack.s == run.store.s
+        by_text = open_stack(str(run.store.path), workers=1)
+        assert np.array_equal(by_text.combine(np.ones(stack.s)), stack.combine(np.ones(stack.s)))
