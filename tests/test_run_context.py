@@ -94,6 +94,19 @@ def test_what_is_refused_leaves_no_directory_and_no_lock(config: Config, tmp_pat
     assert not (tmp_path / "a").exists()
 
 
+def test_a_run_of_an_earlier_version_is_continued(config: Config, tmp_path: Path) -> None:
+    """A key that did not exist then has its default; another value is another run."""
+    directory = RunDirectory(tmp_path / "run")
+    assert not directory.claim(config)
+    table = json.loads(directory.config.read_text())
+    del table["tune"]["metric"]
+    directory.config.write_text(json.dumps(table))
+    assert directory.check(config)
+    directory.config.write_text(json.dumps({**table, "tune": {**table["tune"], "folds": 7}}))
+    with pytest.raises(OutputError, match=r"holds an unfinished run with a different \[tune\] section"):
+        directory.check(config)
+
+
 def test_a_deadline_counts_from_its_start() -> None:
     assert Deadline().left == np.inf
     deadline = Deadline(0.2)

@@ -117,9 +117,12 @@ class RunDirectory:
         if self.scores.exists():
             raise OutputError(f"{self.path} holds a finished run", "choose another -o or remove it")
         before = read_json(self.config)
-        now = json.loads(json.dumps(config.to_dict()))
+        now, defaults = json.loads(json.dumps(config.to_dict())), Config().to_dict()
         for section in IDENTITY:
-            if before.get(section) != now[section]:
+            found = before.get(section)
+            if isinstance(found, dict):  # an earlier version of dmkl may have had fewer keys
+                found = {**defaults[section], **found}
+            if found != now[section]:
                 raise OutputError(
                     f"{self.path} holds an unfinished run with a different [{section}] section",
                     "choose another -o or remove it",
