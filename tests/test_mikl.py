@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import dmkl
+from dmkl._util.batching import in_batches
 from dmkl.cli.main import main
 from dmkl.config import KernelConfig
 from dmkl.data import Dataset, make_labels, make_view
@@ -21,7 +22,15 @@ from dmkl.model import load_model, make_model, save_model
 from dmkl.problems.mikl import NORMS
 from dmkl.runtime import Local
 from dmkl.solvers.per_kernel import coefficient_sets, newton
-from dmkl.solvers.per_kernel.coefficient_sets import ZERO, CoefficientSetOptions, PerKernelState, SelectionOptions
+from dmkl.solvers.per_kernel.coefficient_sets import (
+    COMPACT,
+    WAITING,
+    ZERO,
+    CoefficientSetOptions,
+    PerKernelState,
+    SelectionOptions,
+)
+from dmkl.solvers.problem import Problem
 from dmkl.stack import KernelStack, open_stack
 from dmkl.store import KernelStore, build_store
 
@@ -227,6 +236,24 @@ def test_a_constant_kernel_is_the_bias() -> None:
     fit = dmkl.solve(KernelStack.from_array(with_one), y, dmkl.MIKL(norm="2", lam=0.1), tol=1e-6)
     assert (np.sign(np.einsum("aij,ia->j", with_one, fit.coef)) == y).mean() > 0.95
     assert fit.intercept == 0.0
+
+
+@pytest.mark.parametrize("room", [0.0, 2e5, 3e5, 1e9])
+def test_classes_whose_rows_fit_together_are_solved_together(room: float) -> None:
+    """The rows of a batch are the union of its classes' coefficients, each counted once."""
+    K, y = mixed_kernels()
+    stack = KernelStack.from_array(K)
+    sets = np.random.default_rng(0).choice([ZERO, WAITING, COMPACT], size=(7, stack.s, stack.n)).astype(np.int8)
+    problem = Problem(stack, np.repeat(y[:, None], 7, axis=1), 1e-3, "smo", Local(1))
+    batches = list(in_batches(range(7), coefficient_sets._UnionSize(problem, sets), room))
+    assert [k for batch in batches for k in batch] == list(range(7))
+
+    def size(batch: list[int]) -> int:
+        return int((sets[batch] == COMPACT).any(axis=0).sum()) * stack.n * 8
+
+    for batch, following in itertools.pairwise(batches):
+        assert len(batch) == 1 or size(batch) <= room
+        assert size([*batch, following[0]]) > room
 
 
 def test_unknown_constants_are_refused() -> None:

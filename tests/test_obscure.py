@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,20 +20,18 @@ from dmkl._util.machine import Budget
 from dmkl.errors import ConfigError, DataError, ResourceError
 from dmkl.events import Note
 from dmkl.model import make_model
+from dmkl.problems.p_norm import PNorm
+from dmkl.problems.row_losses import RowLoss, onto_simplex, scaled_dual
 from dmkl.runtime import Local
 from dmkl.solvers import working_sets
-from dmkl.solvers.obscure import asking as obscure_asking
-from dmkl.solvers.obscure import block as obscure_block
-from dmkl.solvers.obscure import learn as obscure_learn
-from dmkl.solvers.obscure import stages as obscure_stages
-from dmkl.solvers.obscure.block import AskedBlock, HeldBlock
-from dmkl.solvers.obscure.exact import solve_exact
-from dmkl.solvers.obscure.hull import best_mixture
-from dmkl.solvers.obscure.loss import RowLoss, scaled_dual
-from dmkl.solvers.obscure.norm import PNorm
-from dmkl.solvers.obscure.rows import onto_simplex
-from dmkl.stack import KernelStack, open_stack, rowsource
-from dmkl.stack.rowsource import ComputedRows, RowSource, row_source
+from dmkl.solvers.obscure import kernel_values, stages, subgradient
+from dmkl.solvers.obscure.exact import best_mixture, solve_exact
+from dmkl.solvers.obscure.kernel_values import HeldBlock, StreamedBlock
+from dmkl.solvers.obscure.subgradient import UPDATES, Learner, ObscureState
+from dmkl.stack import KernelStack, Source, open_stack
+from dmkl.stack import sources as stack_sources
+from dmkl.stack.sources import ReadingOptions
+from dmkl.stack.stored import ComputedSource
 from dmkl.store import KernelStore
 
 GOLD = Path(__file__).parent / "gold"
@@ -54,6 +52,14 @@ def solve(case: dict[str, Any], tol: float, **options: Any) -> dmkl.Fit:
     return dmkl.solve(KernelStack.from_array(kernels(case)), ARRAYS[case["y"]], formulation, tol=tol, **options)
 
 
+def kept(fit: dmkl.Fit) -> ObscureState:
+    return fit.state.own_as(ObscureState)
+
+
+def numbers_of(fit: dmkl.Fit) -> np.ndarray:
+    return Learner.of(kept(fit)).numbers
+
+
 # --- optima and certificates
 
 
@@ -63,7 +69,7 @@ def solve(case: dict[str, Any], tol: float, **options: Any) -> dmkl.Fit:
 def test_gold_optima_are_met_and_certified(case: dict[str, Any], tol: float, epochs: int, method: str) -> None:
     fit = solve(case, tol, method=method)
     optimum, rounding = case["value"], ROUNDING * case["value"]
-    spent = fit.state.own["seen"][:, 0].sum() / len(ARRAYS[case["y"]])
+    spent = kept(fit).seen[:, 0].sum() / len(ARRAYS[case["y"]])
     print(f"certified {tol:g} after {spent:.0f} epochs, {fit.svm_calls} of them ends of SVMs")
     assert fit.converged
     assert fit.gap <= tol
@@ -104,7 +110,8 @@ def test_the_radius_holds_the_optimum(case: dict[str, Any]) -> None:
     cut = solve(case, 1e-9, method="obscure", max_rounds=1)
     optimum = solve(case, 1e-6)
     forms = np.einsum("ir,aij,jr->a", optimum.coef_matrix, kernels(case), optimum.coef_matrix)
-    assert cut.state.own["constants"][0] >= PNorm(case["p"]).primal(optimum.weights * np.sqrt(forms)) * (1 - 1e-3)
+    radius = Learner.of(kept(cut)).radius
+    assert radius >= PNorm(case["p"]).primal(optimum.weights * np.sqrt(forms)) * (1 - 1e-3)
 
 
 @pytest.mark.parametrize("p", [1.05, 1.01, 1.0001, 1.000001])
@@ -210,10 +217,10 @@ def test_online_updates_stay_within_the_bound(p: float, eta: float) -> None:
     longest = max(norm.dual(2 * K[:, i, i]) for i in range(len(y)))
     problem = dmkl.Obscure(p=p, C=1e6, eta=eta)
     fit = dmkl.solve(KernelStack.from_array(K), y, problem, tol=1e-9, method="online", max_rounds=400)
-    numbers = fit.state.own["numbers"]
+    numbers = numbers_of(fit)
     bound = norm.q * (2 / eta + longest**2) * v**2
-    print(f"p = {p}, eta = {eta}: {numbers[5]:.0f} updates, at most {bound:.0f}")
-    assert 0 < numbers[5] <= bound
+    print(f"p = {p}, eta = {eta}: {numbers[UPDATES]:.0f} updates, at most {bound:.0f}")
+    assert 0 < numbers[UPDATES] <= bound
 
 
 def test_eta_is_the_papers() -> None:
@@ -222,7 +229,7 @@ def test_eta_is_the_papers() -> None:
     for p, eta in ((1.01, 0.02), (1.5, 0.3)):
         stack, problem = KernelStack.from_array(K[:, :3, :3]), dmkl.Obscure(p=p, C=1e6, eta=eta)
         fit = dmkl.solve(stack, y[:3], problem, tol=1e-9, method="online", max_rounds=1)
-        learner = obscure_learn.Learner.of(fit.state.own, (3, 3))
+        learner = Learner.of(kept(fit))
         first = np.random.default_rng([0, 0, 0]).permutation(3)[0]
         assert learner.coef[first, y[first]] == pytest.approx(eta * (p - 1) / p)
 
@@ -233,21 +240,21 @@ def test_online_ends_when_everything_is_learnt() -> None:
     fits = [
         dmkl.solve(stack, y, dmkl.Obscure(p=1.5, C=1e6), tol=1e-9, method="online", max_rounds=r) for r in (200, 300)
     ]
-    assert fits[0].state.own["numbers"][5] == fits[1].state.own["numbers"][5]
+    assert numbers_of(fits[0])[UPDATES] == numbers_of(fits[1])[UPDATES]
 
 
 # --- rows
 
 
 @pytest.fixture(scope="module")
-def sources(store: KernelStore) -> dict[str, RowSource]:
+def sources(store: KernelStore) -> dict[str, Source]:
     stacks = {name: open_stack(store.path, backend=name) for name in ("memory", "disk", "computed")}
     stacks["array"] = KernelStack.from_array(whole(store))
-    return {name: row_source(stack) for name, stack in stacks.items()}
+    return {name: stack.source.on_demand for name, stack in stacks.items()}
 
 
 @pytest.mark.parametrize("name", ["memory", "disk", "computed", "array"])
-def test_every_source_gives_the_same_values(store: KernelStore, sources: dict[str, RowSource], name: str) -> None:
+def test_every_source_gives_the_same_values(store: KernelStore, sources: dict[str, Source], name: str) -> None:
     rng, source = np.random.default_rng(0), sources[name]
     K = whole(store)
     for _ in range(5):
@@ -260,11 +267,9 @@ def test_every_source_gives_the_same_values(store: KernelStore, sources: dict[st
 
 
 @pytest.mark.parametrize("name", ["memory", "disk", "computed", "array"])
-def test_batches_and_pieces_hold_every_sample_once(
-    store: KernelStore, sources: dict[str, RowSource], name: str
-) -> None:
+def test_batches_and_pieces_hold_every_sample_once(store: KernelStore, sources: dict[str, Source], name: str) -> None:
     source = sources[name]
-    batches = source.batches(store.n, np.random.default_rng(0))
+    batches = source.batches(np.random.default_rng(0))
     assert np.array_equal(np.sort(np.concatenate(batches)), np.arange(store.n))
     for cut in (source.pieces, source.chunks):
         samples = np.random.default_rng(1).permutation(store.n)
@@ -273,7 +278,7 @@ def test_batches_and_pieces_hold_every_sample_once(
 
 def test_chosen_kernels_are_asked_for(store: KernelStore) -> None:
     rows = np.array([3, 1])
-    chosen = row_source(open_stack(store.path, backend="disk").choose([4, 1])).cross(rows, rows)
+    chosen = open_stack(store.path, backend="disk").choose([4, 1]).source.on_demand.cross(rows, rows)
     assert np.array_equal(chosen, whole(store)[[4, 1]][:, rows[:, None], rows])
 
 
@@ -281,19 +286,19 @@ def test_the_learner_meets_only_its_batch_and_samples_with_coefficients(
     store: KernelStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing as large as n x n is asked for, nor a sample that never erred."""
-    monkeypatch.setattr(rowsource, "BATCH", 20)
+    monkeypatch.setattr(stack_sources, "READING", ReadingOptions(batch=20))
     asked: list[tuple[set[int], set[int]]] = []
-    original = ComputedRows.cross
+    original = ComputedSource.cross
 
-    def spy(self: ComputedRows, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
+    def spy(self: ComputedSource, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
         asked.append((set(rows.tolist()), set(columns.tolist())))
         return original(self, rows, columns)
 
     stack = open_stack(store.path, backend="computed", workers=1)
     fit = dmkl.solve(stack, store.labels, dmkl.Obscure(p=1.5, C=10.0), method="online", max_rounds=1)
-    erred = set(np.flatnonzero(obscure_learn.Learner.of(fit.state.own, (store.n, 3)).coef.any(axis=1)).tolist())
+    erred = set(np.flatnonzero(Learner.of(kept(fit)).coef.any(axis=1)).tolist())
     assert 0 < len(erred) < store.n
-    monkeypatch.setattr(ComputedRows, "cross", spy)
+    monkeypatch.setattr(ComputedSource, "cross", spy)
     again = dmkl.solve(stack, store.labels, dmkl.Obscure(p=1.5, C=10.0), method="online", max_rounds=1)
     assert np.array_equal(again.coef, fit.coef)
     assert len(asked) > 1
@@ -307,7 +312,7 @@ def test_any_batch_gives_what_one_sample_at_a_time_would(store: KernelStore, mon
     stack = KernelStack.from_array(whole(store).astype(np.float64))
     fits = []
     for size in (1, 7, 500):
-        monkeypatch.setattr(rowsource, "BATCH", size)
+        monkeypatch.setattr(stack_sources, "READING", ReadingOptions(batch=size))
         fits.append(dmkl.solve(stack, store.labels, dmkl.Obscure(p=1.5, C=1.0), method="stochastic", max_rounds=3))
     for fit in fits[1:]:
         assert np.allclose(fit.coef, fits[0].coef, rtol=1e-7, atol=1e-12)
@@ -317,8 +322,8 @@ def test_any_batch_gives_what_one_sample_at_a_time_would(store: KernelStore, mon
 def test_asking_ahead_changes_no_bits_with_workers_and_no_sums_at_all(
     store: KernelStore, two_workers: Any, method: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rowsource, "BATCH", 25)
-    monkeypatch.setattr(obscure_asking, "SMALL", 0)
+    monkeypatch.setattr(stack_sources, "READING", ReadingOptions(batch=25))
+    monkeypatch.setattr(kernel_values, "OPTIONS", replace(kernel_values.OPTIONS, small=0))
     formulation, options = dmkl.Obscure(p=1.3, C=10.0, ahead=True), {"method": method, "tol": 1e-9, "max_rounds": 3}
 
     def coefficients(**how: Any) -> np.ndarray:
@@ -330,17 +335,18 @@ def test_asking_ahead_changes_no_bits_with_workers_and_no_sums_at_all(
         if backend == "disk":
             assert np.array_equal(coefficients(runtime=two_workers), alone)
         with monkeypatch.context() as patch:
-            patch.setattr(obscure_asking, "LARGEST", 0)  # every batch is asked for when the one before is done
+            # every batch is asked for when the one before is done
+            patch.setattr(kernel_values, "OPTIONS", replace(kernel_values.OPTIONS, largest_ahead=0))
             np.testing.assert_allclose(coefficients(backend=backend, workers=2), alone, rtol=1e-5, atol=1e-7)
 
 
 def test_the_next_batch_is_asked_for_while_one_is_learnt_from(
     store: KernelStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rowsource, "BATCH", 50)
+    monkeypatch.setattr(stack_sources, "READING", ReadingOptions(batch=50))
     answers, learnt, overtaken = [0], [0], []
     changed = threading.Condition()
-    ask, walk = obscure_learn.answer, obscure_learn.walk
+    ask, take_steps = subgradient.batch_values, subgradient.take_steps
 
     def asking(*arguments: Any) -> Any:
         found = ask(*arguments)
@@ -349,14 +355,14 @@ def test_the_next_batch_is_asked_for_while_one_is_learnt_from(
             changed.notify_all()
         return found
 
-    def walking(*arguments: Any) -> None:
+    def learning(*arguments: Any) -> None:
         learnt[0] += 1
         with changed:  # no step before the next batch's answer is there
             overtaken.append(changed.wait_for(lambda: answers[0] >= min(learnt[0] + 1, 3), timeout=5))
-        walk(*arguments)
+        take_steps(*arguments)
 
-    monkeypatch.setattr(obscure_learn, "answer", asking)
-    monkeypatch.setattr(obscure_learn, "walk", walking)
+    monkeypatch.setattr(subgradient, "batch_values", asking)
+    monkeypatch.setattr(subgradient, "take_steps", learning)
     stack = open_stack(store.path, backend="computed", workers=2)
     dmkl.solve(stack, store.labels, dmkl.Obscure(p=1.5, C=1.0, ahead=True), method="online", max_rounds=1)
     assert overtaken == [True, True, True]
@@ -369,11 +375,10 @@ def test_the_next_batch_is_asked_for_while_one_is_learnt_from(
 def compact(monkeypatch: pytest.MonkeyPatch) -> None:
     """Working sets smaller than all samples, and steps that end inside an epoch."""
     monkeypatch.setattr(working_sets, "SMALL", 20)
-    monkeypatch.setattr(obscure_stages, "FEWEST", 25)
-    monkeypatch.setattr(obscure_stages, "LARGEST_SHARE", 0.2)
-    monkeypatch.setattr(obscure_stages, "WHOLE_UP_TO", 20)
-    monkeypatch.setattr(obscure_learn, "PART", 60)
-    monkeypatch.setattr(rowsource, "BATCH", 25)
+    options = replace(stages.OPTIONS, fewest=25, first_share=0.2, whole_array=20)
+    monkeypatch.setattr(stages, "OPTIONS", options)
+    monkeypatch.setattr(subgradient, "OPTIONS", replace(subgradient.OPTIONS, part=60))
+    monkeypatch.setattr(stack_sources, "READING", ReadingOptions(batch=25))
 
 
 @pytest.mark.parametrize("loss", ["multiclass", "hinge"])
@@ -405,6 +410,19 @@ def test_a_run_cut_anywhere_goes_on_and_ends_the_same(
     assert (fit.rounds, fit.svm_calls, fit.gap) == (undisturbed.rounds, undisturbed.svm_calls, undisturbed.gap)
 
 
+def test_a_state_is_read_as_it_was_saved(store: KernelStore) -> None:
+    options = {"method": "stochastic", "max_rounds": 1}
+    fit = dmkl.solve(open_stack(store.path), store.labels, dmkl.Obscure(p=1.2, C=3.0), **options)
+    learner = Learner.of(kept(fit))
+    again = Learner.of(ObscureState.read(kept(fit).arrays()))
+    for field in fields(Learner):
+        assert np.array_equal(getattr(again, field.name), getattr(learner, field.name))
+    assert learner.coef.any()
+    damaged = kept(fit).arrays() | {"theta.indices": np.full_like(kept(fit).arrays()["theta.indices"], store.n)}
+    with pytest.raises(ValueError, match="ind"):
+        ObscureState.read(damaged)
+
+
 def test_workers_do_not_change_the_bits(store: KernelStore, two_workers: Any, compact: None) -> None:
     problem = dmkl.Obscure(p=1.5, C=1.0)
     stacks = [open_stack(store.path, backend="disk", workers=workers) for workers in (1, 2)]
@@ -428,12 +446,15 @@ def test_a_working_set_too_large_to_be_held_is_asked_for_again(
 ) -> None:
     stack = open_stack(store.path, backend="computed")
     held = dmkl.solve(stack, store.labels, dmkl.Obscure(p=1.2, C=1.0), tol=1e-5)
-    monkeypatch.setattr(obscure_block, "HELD_SHARE", 0.0)
+    monkeypatch.setattr(kernel_values, "OPTIONS", replace(kernel_values.OPTIONS, held_share=0.0))
     asked = dmkl.solve(stack, store.labels, dmkl.Obscure(p=1.2, C=1.0), tol=1e-5)
     assert asked.objective == pytest.approx(held.objective, rel=2e-5)
     samples, rng = np.sort(np.random.default_rng(0).choice(store.n, 60, replace=False)), np.random.default_rng(1)
-    source, double = row_source(stack), np.dtype(np.float64)
-    blocks = [HeldBlock(source.cross(samples, samples), double, Local(2)), AskedBlock(stack, source, samples, double)]
+    source, double = stack.source.on_demand, np.dtype(np.float64)
+    blocks = [
+        HeldBlock(source.cross(samples, samples), double, Local(2)),
+        StreamedBlock(stack, source, samples, double),
+    ]
     points = [rng.normal(size=(60, 3)) * (rng.random(60) < 0.5)[:, None] for _ in range(3)]
     weights = rng.random(store.s)
     assert np.allclose(blocks[0].combined(weights), blocks[1].combined(weights), atol=1e-5)
@@ -443,8 +464,8 @@ def test_a_working_set_too_large_to_be_held_is_asked_for_again(
 def test_a_block_that_grows_asks_only_for_what_is_new(store: KernelStore) -> None:
     stack, K = open_stack(store.path, backend="disk"), whole(store)
     first, more = np.arange(0, 90, 3), np.arange(0, 90)
-    block = obscure_block.open_block(stack, row_source(stack), first, 1e-3)
-    grown = obscure_block.open_block(stack, row_source(stack), more, 1e-3, (first, block))
+    block = kernel_values.open_block(stack, stack.source.on_demand, first, 1e-3)
+    grown = kernel_values.open_block(stack, stack.source.on_demand, more, 1e-3, (first, block))
     assert isinstance(grown, HeldBlock)
     assert np.array_equal(grown.K, K[:, :90, :90])
 
@@ -462,7 +483,7 @@ def test_a_neighbour_starts_where_the_other_ended(store: KernelStore) -> None:
     warm = dmkl.solve(stack, store.labels, dmkl.Obscure(p=1.3, C=1.1), tol=1e-5, start=near)
     cold = dmkl.solve(stack, store.labels, dmkl.Obscure(p=1.3, C=1.1), tol=1e-5)
     assert warm.objective == pytest.approx(cold.objective, rel=2e-5)
-    assert warm.state.own["seen"][2, 0] < cold.state.own["seen"][2, 0]
+    assert kept(warm).seen[2, 0] < kept(cold).seen[2, 0]
 
 
 @pytest.mark.parametrize("method", ["obscure", "stochastic"])
@@ -484,7 +505,7 @@ def test_throughput_is_told_stage_by_stage(store: KernelStore) -> None:
     fit = dmkl.solve(open_stack(store.path), store.labels, problem, tol=1e-6, method="obscure", observer=listen)
     assert [text.split()[0] for text in said] == ["online", "stochastic", "exact:"]
     assert all("samples a second" in text for text in said)
-    assert (fit.state.own["seen"] > 0).all()
+    assert (kept(fit).seen > 0).all()
     assert fit.passes > 4
 
 
@@ -594,7 +615,7 @@ def test_wrong_questions_are_refused_before_any_work(store: KernelStore) -> None
     labels = np.random.default_rng(0).integers(0, 2, (store.n, 3))
     with pytest.raises(ConfigError, match="one class a sample"):
         dmkl.solve(stack, labels, dmkl.Obscure(C=1.0))
-    with pytest.raises(ConfigError, match="unknown method 'nonsense'"):
+    with pytest.raises(ConfigError, match="Obscure has no method 'nonsense'"):
         dmkl.solve(stack, store.labels, dmkl.Obscure(C=1.0), method="nonsense")
     with pytest.raises(DataError, match="real-valued"):
         dmkl.solve(stack, np.linspace(0, 1, store.n), dmkl.Obscure(C=1.0))
@@ -619,7 +640,7 @@ def test_the_baseline_and_neighbours_know_the_constant() -> None:
 def test_a_start_that_errs_nowhere_is_a_start(loss: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody misses a sample there, which left the first working set empty."""
     monkeypatch.setattr(working_sets, "SMALL", 10)
-    monkeypatch.setattr(obscure_stages, "WHOLE_UP_TO", 10)
+    monkeypatch.setattr(stages, "OPTIONS", replace(stages.OPTIONS, whole_array=10))
     rng = np.random.default_rng(0)
     y = np.arange(90) % 3
     X = 20.0 * np.eye(3)[y] + rng.normal(size=(90, 3))

@@ -19,8 +19,8 @@ from dmkl.errors import ResourceError
 from dmkl.kernels import Bank, plan_bank, row_means, tile_sums
 from dmkl.runtime import Runtime
 from dmkl.runtime.base import itself
-from dmkl.stack import KernelStack, near_fits
-from dmkl.stack.shards import HeldShard
+from dmkl.stack import KernelStack, Source
+from dmkl.stack.held import HeldRow, HeldSource, WorkerSource
 from dmkl.store import projected_bytes
 
 
@@ -59,26 +59,19 @@ class TrainingSet:
     def stack(self, runtime: Runtime) -> KernelStack:
         """Compute all kernels, one task a block row, and hold them where the tasks of the solver run."""
         self._require_room(runtime)
-        rows = range(self.grid.blocks)
+        rows, s = range(self.grid.blocks), len(self.bank)
+        functions = [kernel.function for kernel in self.bank.kernels]
+        indefinite = [a for a, function in enumerate(functions) if function.indefinite]
+        unproven = [a for a, function in enumerate(functions) if function.unproven]
         if runtime.remote:
             samples = runtime.hold(itself, self)
-            shards = [runtime.hold(compute_shard, samples, i) for i in rows]
+            held = [runtime.hold(compute_block_row, samples, i) for i in rows]
+            source: Source = WorkerSource(held, self.grid, s, runtime=runtime, indefinite=indefinite, unproven=unproven)
         else:
-            shards = list(runtime.map(compute_shard, ((self, i) for i in rows)))
-        held = runtime.remote and near_fits(projected_bytes(self.grid, len(self.bank)), runtime)
-        return KernelStack(
-            shards,
-            self.grid,
-            [kernel.name for kernel in self.bank.kernels],
-            groups=self.bank.groups,
-            dtype="float32",
-            runtime=runtime,
-            memory=Budget.default(),
-            near=shards if held else None,
-            indefinite=self.bank.indefinite,
-            given=self.bank.unproven,
-            backend="cluster" if runtime.remote else "memory",
-        )
+            held = list(runtime.map(compute_block_row, ((self, i) for i in rows)))
+            source = HeldSource(held, self.grid, s, indefinite=indefinite, unproven=unproven)
+        names = [kernel.name for kernel in self.bank.kernels]
+        return KernelStack(source, names=names, groups=self.bank.groups, runtime=runtime)
 
     def _require_room(self, runtime: Runtime) -> None:
         """Refuse kernels that leave too little memory to solve, before any is computed."""
@@ -119,15 +112,15 @@ class HeldPair:
         return self._data.views[view].values[self._rows, self._columns]
 
 
-def compute_shard(samples: TrainingSet, i: int) -> HeldShard:
-    """The tiles of block row i from the diagonal on, for all kernels."""
+def compute_block_row(samples: TrainingSet, i: int) -> HeldRow:
+    """The kept tiles of block row i, of all kernels."""
     bank, grid = samples.bank, samples.grid
     tiles = {
         (a, j): tile
         for j in range(i, grid.blocks)
         for a, tile in bank.tiles(HeldPair(samples.data, grid, i, j), grid.span(i), grid.span(j), samples.means)
     }
-    return HeldShard(grid, i, len(bank), tiles)
+    return HeldRow(grid, i, len(bank), tiles)
 
 
 def _row_means(bank: Bank, data: Dataset, grid: Grid, runtime: Runtime) -> Float64:

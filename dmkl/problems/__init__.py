@@ -12,7 +12,7 @@ FORMULATIONS.register("l1", "dmkl.problems.vskl:L1MKL")
 FORMULATIONS.register("lp", "dmkl.problems.vskl:LpMKL")
 FORMULATIONS.register("shared", "dmkl.problems.shared:SharedMKL")
 FORMULATIONS.register("spicy", "dmkl.problems.spicy:SpicyMKL")
-FORMULATIONS.register("obscure", "dmkl.solvers.obscure.formulation:Obscure")
+FORMULATIONS.register("obscure", "dmkl.problems.obscure:Obscure")
 FORMULATIONS.register("mikl", "dmkl.problems.mikl:MIKL")
 
 __all__ = ["FORMULATIONS", "Formulation", "describe"]

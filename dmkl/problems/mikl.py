@@ -40,7 +40,7 @@ GRID = GridOptions()
 
 @dataclass(frozen=True)
 class MIKL(Formulation):
-    """Kernels of any kind with a coefficient for every sample and kernel:
+    """Kernels of any kind, with a coefficient for every sample and kernel that a mixed norm makes sparse.
 
         min  sum_i [1 - y_i f(x_i)]+^2 + lam/Q ||alpha||_{PQ;r}^Q,      f(x) = sum_a sum_i alpha[i, a] k_a(x_i, x)
 

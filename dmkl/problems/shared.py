@@ -22,7 +22,7 @@ from dmkl.problems.uniform import BoundedByC
 
 @dataclass(frozen=True)
 class SharedMKL(BoundedByC):
-    """One combination of kernels for all classes:
+    """One combination of kernels for all classes, learnt from the sum of their objectives or from the worst one.
 
         min_p  sum_k H_k(p)   or   min_p  max_k H_k(p),      p >= 0, sum(p) = 1
         H_k(p) = min_f  1/2 sum_a ||w_ka||^2 / p_a + C sum_i [1 - y_ik f_k(x_i)]+

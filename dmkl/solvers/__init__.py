@@ -2,12 +2,12 @@
 
 from dmkl.problems import FORMULATIONS, Formulation, describe
 from dmkl.problems.mikl import MIKL
+from dmkl.problems.obscure import Obscure
 from dmkl.problems.shared import SharedMKL
 from dmkl.problems.spicy import SpicyMKL
 from dmkl.problems.uniform import UniformMKL
 from dmkl.problems.vskl import L1MKL, VSKL, LpMKL
 from dmkl.solvers.api import Fit, solve
-from dmkl.solvers.obscure.formulation import Obscure
 from dmkl.solvers.path import grid, solve_path
 
 __all__ = [

@@ -16,11 +16,11 @@ from dmkl.errors import ConfigError, did_you_mean
 from dmkl.oracles import ORACLES
 from dmkl.problems.base import Formulation
 from dmkl.problems.mikl import MIKL
+from dmkl.problems.obscure import Obscure
 from dmkl.problems.shared import SharedMKL
 from dmkl.problems.spicy import SpicyMKL
 from dmkl.problems.uniform import UniformMKL
 from dmkl.problems.vskl import L1MKL, VSKL, LpMKL
-from dmkl.solvers.obscure.formulation import Obscure
 from dmkl.solvers.problem import Problem, Solver
 
 DEFAULT_ORACLE: Final = "smo"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 import numpy as np
 import scipy.linalg
@@ -149,7 +149,7 @@ class ClassSvms:
         return [found[k] for k in classes]
 
     def _tasks(
-        self, batch: list[int], blocks: list[Any], weights: Float64, tol: float, curved: bool
+        self, batch: list[int], blocks: list[Float64], weights: Float64, tol: float, curved: bool
     ) -> Iterator[tuple[ClassSvm]]:
         for k in batch:
             W = self._blocks.samples(k)

@@ -1,1 +1,1 @@
-"""OBSCURE: p-norms with a true multiclass loss, rows on demand."""
+"""OBSCURE: p-norms with a multiclass loss, by stochastic stages and an exact one, with kernel rows on demand."""

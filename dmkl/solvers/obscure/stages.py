@@ -1,224 +1,278 @@
-"""The three stages of OBSCURE as one algorithm over a state: parts of epochs, certificates seldom, exact rounds."""
+"""The three stages of OBSCURE as one algorithm over a state.
+
+Stage 1 (online) bounds ||w||, stage 2 (stochastic, proximal, projected) learns inside that bound (`subgradient.py`);
+both are certified after epochs 1, 2, 4, 8 ... only. Stage 3 (`exact.py`) reaches any certified gap on the samples that
+matter, in working sets. Kernel values are asked for as rows of samples against those with coefficients
+(`kernel_values.py`).
+"""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
+from scipy.sparse import csr_array
 
-from dmkl._util.registry import Registry
 from dmkl._util.types import Float64, Mask, Samples
 from dmkl.errors import ConfigError
 from dmkl.events import Note
+from dmkl.problems.obscure import Obscure
+from dmkl.problems.p_norm import PNorm
+from dmkl.problems.row_losses import RowLoss, scaled_dual
 from dmkl.runtime.base import one_blas_thread
 from dmkl.solvers.columns import no_columns, with_columns
-from dmkl.solvers.obscure.block import Block, open_block
 from dmkl.solvers.obscure.exact import solve_exact
-from dmkl.solvers.obscure.formulation import Obscure
-from dmkl.solvers.obscure.judge import Judged, judge, scaled, scores_of
-from dmkl.solvers.obscure.learn import (
+from dmkl.solvers.obscure.kernel_values import KernelBlock, forms_of, open_block, scores_of
+from dmkl.solvers.obscure.subgradient import (
+    COUNT,
     EXACT,
     ONLINE,
     PROXIMAL,
     STAGES,
     Learner,
+    ObscureState,
     learn,
     no_samples,
-    point_arrays,
-    point_of,
 )
-from dmkl.solvers.obscure.loss import RowLoss
-from dmkl.solvers.obscure.norm import PNorm
-from dmkl.solvers.obscure.walk import COUNT
 from dmkl.solvers.problem import Problem
-from dmkl.solvers.state import ArraysState, MethodState, State, kept
+from dmkl.solvers.state import MethodState, State
 from dmkl.solvers.working_sets import whole
-from dmkl.stack.rowsource import row_source
 
-ONLINE_STEP = 16.0  # of stage 1, in units of 1 / L^2
-DIAGONALS = 256  # samples that the online step is chosen by
-FEWEST = 1000  # samples of the first working set, if so many matter, when nothing is known of them
-FOREVER = 10**9
-LARGEST_SHARE = 0.5  # of all samples, when stages 1 and 2 know something
-NEAR = 1.1  # margins below this are taken along with those below 1
-HALF, EARLY = 0.5, 0.1  # shares of the tolerance, and of the gap so far, that a working set is solved to
-WHOLE_UP_TO = 4000  # samples of an array, which has all kernels at hand, that are one working set
+FOREVER = 10**9  # epochs
 
 
 @dataclass(frozen=True)
-class Plan:
-    """How many epochs of stages 1 and 2, whether stage 2 is projected with the adaptive rate, and whether 3 follows."""
+class StageOptions:
+    """Constants of the default step size and of the working sets."""
 
-    online: int
-    epochs: int
-    projected: bool = True
-    exact: bool = False
+    online_step: float = 16.0  # eta of stage 1 in units of 1 / L^2
+    diagonals: int = 256  # samples that L is estimated from
+    fewest: int = 1000  # samples that may enter a working set at once, if so many have a loss
+    first_share: float = 0.5  # of all samples that may be in the first working set after stages 1 and 2
+    close: float = 1.1  # samples with margins below this enter along with those that have a loss
+    tol_share: float = 0.5  # of the tolerance, for a working set: the samples outside need the rest
+    gap_share: float = 0.1  # of the certified gap so far: the first working sets are solved loosely
+    whole_array: int = 4000  # an array of at most so many samples, which has all kernels at hand, is one working set
 
 
-METHODS: Registry[Plan] = Registry("method")
-METHODS.register("obscure", Plan(online=-1, epochs=-1, exact=True))
-METHODS.register("stochastic", Plan(online=-1, epochs=FOREVER))
-METHODS.register("online", Plan(online=FOREVER, epochs=0))
-METHODS.register("pegasos", Plan(online=0, epochs=FOREVER, projected=False))
-METHODS.register("exact", Plan(online=0, epochs=0, exact=True))
+OPTIONS = StageOptions()
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """Which stages a method has; a number of epochs that is None is the formulation's."""
+
+    online: int | None  # epochs of stage 1
+    epochs: int | None  # epochs of stage 2
+    projected: bool = True  # whether stage 2 is projected and has the adaptive rate
+    exact: bool = False  # whether stage 3 follows
+
+
+SCHEDULES = {
+    "exact": Schedule(online=0, epochs=0, exact=True),
+    "obscure": Schedule(online=None, epochs=None, exact=True),
+    "stochastic": Schedule(online=None, epochs=FOREVER),
+    "online": Schedule(online=FOREVER, epochs=0),
+    "pegasos": Schedule(online=0, epochs=FOREVER, projected=False),
+}
+
+
+@dataclass(frozen=True)
+class EvaluatedPoint:
+    """A function w_a = weights_a sum_i B_i phi_a(x_i), multiplied as is best, with its bounds in the units of B."""
+
+    B: Float64  # (n, m)
+    weights: Float64  # (s,)
+    primal: float
+    dual: float  # -inf if B is no dual point
+    margins: Float64  # (n, 1), or (n, m) for hinges
 
 
 def build(formulation: Obscure, problem: Problem) -> Stages:
-    """The stages of the problem's method."""
+    """The stages of the method that the problem names."""
     problem.stack.require_semidefinite("Obscure")
-    plan = METHODS[problem.method]
     multiclass = formulation.loss == "multiclass"
     if multiclass and problem.m > 1 and not ((problem.Y > 0).sum(axis=1) == 1).all():
         raise ConfigError("the multiclass loss needs one class a sample", 'use loss = "hinge" for several labels')
-    lam = 1.0 / (formulation.C * problem.n) if formulation.C is not None else formulation.lam
-    assert lam is not None  # one of the two is given
-    if multiclass and problem.m == 1:
-        lam = lam / 2  # w_1 = -w_0: ||w||^2 = 1/2 ||w_1 - w_0||^2, and the column of scores is f_1 - f_0
-    plan = replace(
-        plan,
-        online=formulation.online if plan.online < 0 else plan.online,
-        epochs=formulation.epochs if plan.epochs < 0 else plan.epochs,
-    )
-    return Stages(problem, plan, formulation.p, lam, multiclass, formulation.eta, ahead=formulation.ahead)
+    return Stages(formulation, problem, SCHEDULES[problem.method])
 
 
 class Stages:
-    """One step is a part of an epoch, or one working set solved and certified."""
+    """The solver. One step is a part of an epoch, or one working set solved and certified."""
 
-    own_type: ClassVar[type[MethodState]] = ArraysState
+    own_type: ClassVar[type[MethodState]] = ObscureState
 
     def __init__(
-        self, problem: Problem, plan: Plan, p: float, lam: float, multiclass: bool, eta: float, *, ahead: bool
+        self, formulation: Obscure, problem: Problem, schedule: Schedule, options: StageOptions | None = None
     ) -> None:
-        self._plan, self._lam, self._eta, self._ahead = plan, lam, eta, ahead
-        self._norm, self._loss = PNorm(p), RowLoss.of(problem.Y, multiclass, 1.0 / (lam * problem.n))
-        self._source = row_source(problem.stack)
-        self._block: tuple[Samples, Block] | None = None  # asked for again after a restart
+        multiclass = formulation.loss == "multiclass"
+        lam = 1.0 / (formulation.C * problem.n) if formulation.C is not None else formulation.lam
+        assert lam is not None  # one of the two is given
+        if multiclass and problem.m == 1:
+            lam = lam / 2  # w_1 = -w_0: ||w||^2 = 1/2 ||w_1 - w_0||^2, and the column of scores is f_1 - f_0
+        self._lam, self._eta, self._ahead = lam, formulation.eta, formulation.ahead
+        self._online = formulation.online if schedule.online is None else schedule.online
+        self._epochs = formulation.epochs if schedule.epochs is None else schedule.epochs
+        self._projected, self._options = schedule.projected, options or OPTIONS
+        self._norm, self._loss = PNorm(formulation.p), RowLoss.of(problem.Y, multiclass, 1.0 / (lam * problem.n))
+        self._source = problem.stack.source.on_demand
+        self._block: tuple[Samples, KernelBlock] | None = None  # asked for again after a restart
 
     def init(self, problem: Problem) -> State:
         n, m, s = problem.n, problem.m, problem.stack.s
         state = State.first(self._norm.weights(np.ones(s)), np.zeros((n, m), dtype=bool), bounds=1)
         if problem.start is not None:
             return self._into_exact(problem, state, self._loss.nearest(problem.start.coef.toarray()), no_samples())
-        first = ONLINE if self._plan.online else PROXIMAL if self._plan.epochs else EXACT
+        first = ONLINE if self._online else PROXIMAL if self._epochs else EXACT
         if first == EXACT:
             return self._into_exact(problem, state, np.zeros((n, m)), no_samples())
-        learner = Learner.start(n, m, s, stage=first, step=self._online_step(problem))
-        return replace(state, own=ArraysState(learner.arrays()))
+        return replace(state, own=Learner.start(n, m, s, stage=first, step=self._online_step(problem)).state())
 
     def _online_step(self, problem: Problem) -> float:
-        """eta / q: coefficients are theta / q. The default is eta = 16 / L^2, L the norm of a typical z: by Theorem 4
-        there are at most q (2 / eta + L^2) ||v||^2 updates, so smaller steps spend epochs on growing ||w||, and larger
-        ones end no sooner."""
+        """eta / q, the step of the coefficients in stage 1.
+
+        The default is eta = 16 / L^2, where L is the norm of z for a typical sample: by Theorem 4 there are at most
+        q (2 / eta + L^2) ||v||^2 updates, so smaller steps spend epochs on growing ||w|| and larger ones gain nothing.
+        """
         if self._eta:
             return self._eta / self._norm.q
-        some = np.linspace(0, problem.n - 1, min(DIAGONALS, problem.n)).astype(np.int64)
+        some = np.linspace(0, problem.n - 1, min(self._options.diagonals, problem.n)).astype(np.int64)
         own = self._source.cross(some, some).diagonal(axis1=1, axis2=2).mean(axis=1, dtype=np.float64)
         largest = (2.0 if self._loss.multiclass else 1.0) * self._norm.dual(own) ** 2
-        return ONLINE_STEP / (self._norm.q * max(largest, 1e-300))
+        return self._options.online_step / (self._norm.q * max(largest, 1e-300))
 
     def step(self, problem: Problem, state: State) -> State:
-        with one_blas_thread():  # once for all the small questions of a step
-            return self._exact(problem, state) if "place" not in kept(state) else self._learn(problem, state)
-
-    def _learn(self, problem: Problem, state: State) -> State:
-        learner = Learner.of(kept(state), state.working.shape)
-        learn(problem, self._source, self._loss, self._norm, self._lam, learner, ahead=self._ahead)
-        if learner.batch == 0:
-            return self._after_epoch(problem, state, learner)
-        return replace(state, own=ArraysState(learner.arrays()))
+        own = state.own_as(ObscureState)
+        with one_blas_thread():  # once for all the small products of a step
+            if own.place is None:
+                return self._exact(problem, state)
+            learner = Learner.of(own)
+            learn(problem, self._source, self._loss, self._norm, self._lam, learner, ahead=self._ahead)
+            if learner.batch == 0:
+                return self._after_epoch(problem, state, learner)
+            return replace(state, own=learner.state())
 
     def leave(self, problem: Problem, state: State) -> State:
         """A run that ends before its first certificate gets one."""
-        if np.isfinite(state.primal[0]) or "place" not in kept(state):
+        own = state.own_as(ObscureState)
+        if np.isfinite(state.primal[0]) or own.place is None:
             return state
-        return self._certified(problem, state, Learner.of(kept(state), state.working.shape))[0]
+        return self._certified(problem, state, Learner.of(own))[0]
 
     # stages 1 and 2
 
     def _after_epoch(self, problem: Problem, state: State, learner: Learner) -> State:
-        self._tell(problem, learner)
-        length = self._plan.online if learner.stage == ONLINE else self._plan.epochs
-        ended = learner.epoch >= length
+        support = int(np.count_nonzero(learner.coef.any(axis=1)))
+        words = f"{STAGES[learner.stage]} epoch {learner.epoch}: {_rate(learner.seen[learner.stage])}"
+        problem.observer(Note(f"{words}, {support} of {problem.n} with coefficients"))
+        ended = learner.epoch >= (self._online if learner.stage == ONLINE else self._epochs)
         if not ended and learner.epoch & (learner.epoch - 1):  # certificates after epochs 1, 2, 4, 8 ...
             learner.fold()
-            return replace(state, own=ArraysState(learner.arrays()))
+            return replace(state, own=learner.state())
         state, point = self._certified(problem, state, learner)
         learner.fold()
         # lambda/2 ||w*||^2 is below the objective of any w, so every certificate may tighten the radius
-        radius = float(np.sqrt(2 * state.primal[0] / self._lam)) if self._plan.projected else np.inf
+        radius = float(np.sqrt(2 * state.primal[0] / self._lam)) if self._projected else np.inf
         if not ended:
             learner.radius = radius if learner.stage == PROXIMAL else learner.radius
-            return replace(state, own=ArraysState(learner.arrays()))
-        if learner.stage == ONLINE and self._plan.epochs:
+            return replace(state, own=learner.state())
+        if learner.stage == ONLINE and self._epochs:
             learner.enter(PROXIMAL, radius)
-            return replace(state, own=ArraysState(learner.arrays()))
+            return replace(state, own=learner.state())
         return self._into_exact(problem, state, point, learner.seen)
 
     def _certified(self, problem: Problem, state: State, learner: Learner) -> tuple[State, Float64]:
-        """Bounds from the last and the average coefficients, as they are and put into the dual's sets; the best dual
-        point of these."""
+        """Certify the last and the average coefficients, as they are and projected on the dual sets.
+
+        Returns the state, and the dual point (n, m) with the best bound.
+        """
         candidates = []
         for theta in (learner.last, learner.average()) if learner.numbers[COUNT] else (learner.last,):
             point = self._loss.nearest(theta)
             same = bool(np.abs(point - theta).max() <= 1e-12 * self._loss.C)
             candidates += [(point, True)] if same else [(theta, False), (point, True)]
-        judged = judge(problem.stack, self._source, self._loss, self._norm, candidates)
-        for one in judged:
+        evaluated = self._evaluate(problem, candidates)
+        for one in evaluated:
             state = self._better(state, one)
-        best = int(np.argmax([one.dual for one in judged]))
+        best = int(np.argmax([one.dual for one in evaluated]))
         return state, candidates[best][0]
 
-    def _better(self, state: State, judged: Judged) -> State:
-        """The state with whatever is better in what was judged."""
-        primal, dual = self._lam * judged.primal, self._lam * judged.dual
+    # bounds
+
+    def _evaluate(self, problem: Problem, candidates: Sequence[tuple[Float64, bool]]) -> list[EvaluatedPoint]:
+        """Bounds over all samples of candidates (B, whether it is dual feasible), with the norm's kernel weights."""
+        points = [B for B, _ in candidates]
+        forms = forms_of(problem.stack, self._source, points)
+        weights = [self._norm.weights(own) for own in forms]
+        scores = scores_of(problem.stack, self._source, points, weights)
+        evaluated = []
+        for (B, feasible), own, u, f in zip(candidates, forms, weights, scores, strict=True):
+            square = self._norm.dual(own) ** 2
+            dual = scaled_dual(self._loss.gain(B), square) if feasible else -np.inf
+            evaluated.append(self._scaled(B, u, f, square, dual))
+        return evaluated
+
+    def _scaled(self, B: Float64, weights: Float64, scores: Float64, square: float, dual: float) -> EvaluatedPoint:
+        """The best multiple of a function with these scores and ||w||^2 = square."""
+        t, loss = self._loss.best_scale(square, scores), self._loss
+        return EvaluatedPoint(t * B, weights, loss.primal(t * t * square, t * scores), dual, loss.margins(t * scores))
+
+    def _better(self, state: State, point: EvaluatedPoint) -> State:
+        """The state with the bounds of a point that are better."""
+        primal, dual = self._lam * point.primal, self._lam * point.dual
         state = replace(state, dual=np.maximum(state.dual, dual))
         if primal >= state.primal[0]:
             return state
-        coef = with_columns(no_columns(*judged.B.shape), {k: judged.B[:, k] for k in range(judged.B.shape[1])})
-        return replace(state, primal=np.array([primal]), coef=coef, weights=judged.weights)
-
-    def _tell(self, problem: Problem, learner: Learner) -> None:
-        support = int(np.count_nonzero(learner.coef.any(axis=1)))
-        words = f"{STAGES[learner.stage]} epoch {learner.epoch}: {rate(learner.seen[learner.stage])}"
-        problem.observer(Note(f"{words}, {support} of {problem.n} with coefficients"))
+        coef = with_columns(no_columns(*point.B.shape), {k: point.B[:, k] for k in range(point.B.shape[1])})
+        return replace(state, primal=np.array([primal]), coef=coef, weights=point.weights)
 
     # stage 3
 
     def _into_exact(self, problem: Problem, state: State, point: Float64, seen: Float64) -> State:
-        """The first working set: what has a loss or nearly so. Coefficients elsewhere are let go: stages 1 and 2 give
-        one to every sample that ever erred, for p near 1 to all."""
-        judged = judge(problem.stack, self._source, self._loss, self._norm, [(point, True)])[0]
-        state = self._better(state, judged)
-        if whole(problem.n) or (problem.stack.in_one_array and problem.n <= WHOLE_UP_TO):
+        """Begin stage 3 with the samples that have a loss or nearly have one as its first working set.
+
+        Coefficients of other samples become zero: stages 1 and 2 give one to every sample that ever had a loss, which
+        for p near 1 is every sample.
+        """
+        evaluated = self._evaluate(problem, [(point, True)])[0]
+        state, options = self._better(state, evaluated), self._options
+        if whole(problem.n) or (problem.stack.in_one_array and problem.n <= options.whole_array):
             working = np.ones_like(state.working)
         else:
             chosen = np.zeros(problem.n, dtype=bool)
-            most = max(FEWEST, int(LARGEST_SHARE * problem.n)) if point.any() else FEWEST
-            first = self._missed(judged.margins, chosen, most, problem.seed)
-            if not len(first):  # a start that errs nowhere: the nearest to the margin all the same
-                first = np.argsort(judged.margins.min(axis=1), kind="stable")[:most]
+            most = max(options.fewest, int(options.first_share * problem.n)) if point.any() else options.fewest
+            first = self._missed(evaluated.margins, chosen, most, problem.seed)
+            if not len(first):  # a start without any loss: the samples with the smallest margins
+                first = np.argsort(evaluated.margins.min(axis=1), kind="stable")[:most]
             chosen[first] = True
             working = np.repeat(chosen[:, None], state.working.shape[1], axis=1)
             point = point * chosen[:, None]
-        return replace(state, working=working, own=ArraysState({**point_arrays(point), "seen": seen}))
+        return replace(state, working=working, own=ObscureState(seen, csr_array(point)))
 
     def _missed(self, margins: Float64, chosen: Mask, most: int, seed: int) -> Samples:
-        """Samples outside a set that have a loss, and those near to it; the worst first, equal ones by lot."""
+        """The samples outside a set that have a loss or nearly have one, the worst first, equal ones at random.
+
+        There are none unless one of them has a loss, and at most `most`.
+        """
         least = margins.min(axis=1)
-        outside = np.flatnonzero(~chosen & (least < NEAR))
+        outside = np.flatnonzero(~chosen & (least < self._options.close))
         if not (least[outside] < 1.0).any():
             return outside[:0]
         lot = np.random.default_rng([seed, len(outside)]).permutation(len(outside))
         return np.asarray(outside[lot][np.argsort(least[outside[lot]], kind="stable")[:most]])
 
     def _exact(self, problem: Problem, state: State) -> State:
+        """Solve the working set, certify it over all samples, and add the samples that have a loss."""
         started, chosen = time.perf_counter(), state.working[:, 0]
-        W = np.flatnonzero(chosen)
-        point = point_of(kept(state), state.working.shape)
-        tol = HALF * problem.tol if len(W) == problem.n else max(HALF * problem.tol, EARLY * float(state.gap[0]))
+        W, options, own = np.flatnonzero(chosen), self._options, state.own_as(ObscureState)
+        assert own.point is not None
+        point = own.point.toarray()
+        before = float(state.gap[0])
+        least = options.tol_share * problem.tol
+        tol = least if len(W) == problem.n else max(least, options.gap_share * before)
         if self._block is None or not np.array_equal(self._block[0], W):
             self._block = W, open_block(problem.stack, self._source, W, problem.tol, self._block)
         rng = np.random.default_rng([problem.seed, EXACT, state.round])
@@ -227,25 +281,27 @@ class Stages:
         B = np.zeros_like(point)
         B[W] = found.B
         scores = scores_of(problem.stack, self._source, [B], [found.weights])[0]
-        judged = scaled(self._loss, B, found.weights, scores, found.square, found.dual)
-        before = float(state.gap[0])
-        state = self._better(state, judged)
+        evaluated = self._scaled(B, found.weights, scores, found.square, found.dual)
+        state = self._better(state, evaluated)
         point[W] = found.proof
-        missed = self._missed(judged.margins, chosen, max(len(W), FEWEST), problem.seed)
+        missed = self._missed(evaluated.margins, chosen, max(len(W), options.fewest), problem.seed)
         working = state.working.copy()
         working[missed] = True
-        seen = kept(state)["seen"].copy()
+        seen = own.seen.copy()
         seen[EXACT] += found.sweeps * len(W), time.perf_counter() - started
-        words = (
-            f"exact: {rate(seen[EXACT])}, {len(W)} in {found.svms} SVMs and {found.sweeps} sweeps, gap {before:.1e} to"
+        words = f"exact: {_rate(seen[EXACT])}, {len(W)} in {found.svms} SVMs and {found.sweeps} sweeps, gap"
+        gaps = f"{before:.1e} to {float(state.gap[0]):.1e}"
+        problem.observer(Note(f"{words} {gaps}, {len(missed)} samples missed"))
+        return replace(
+            state,
+            working=working,
+            own=ObscureState(seen, csr_array(point)),
+            svm_calls=state.svm_calls + found.svms,
+            oracle_calls=state.oracle_calls + found.svms,
         )
-        problem.observer(Note(f"{words} {float(state.gap[0]):.1e}, {len(missed)} samples missed"))
-        state = replace(state, working=working, own=ArraysState({**point_arrays(point), "seen": seen}))
-        svms = found.svms
-        return replace(state, svm_calls=state.svm_calls + svms, oracle_calls=state.oracle_calls + svms)
 
 
-def rate(seen: Float64) -> str:
-    """The throughput of a stage so far: samples looked at, an epoch of the exact stage being a sweep."""
+def _rate(seen: Float64) -> str:
+    """The throughput of a stage so far: samples looked at, where a sweep of the exact stage looks at all of its set."""
     samples, seconds = seen
     return f"{samples / max(seconds, 1e-9):,.0f} samples a second"

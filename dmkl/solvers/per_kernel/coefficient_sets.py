@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -148,7 +148,8 @@ class CoefficientSets:
         unfinished = np.flatnonzero(state.gap > problem.tol)
         own = state.own_as(PerKernelState)
         u, steps = own.u.copy(), own.steps.copy()
-        primal, found = state.primal.copy(), {}
+        primal = state.primal.copy()
+        found: dict[int, csc_array] = {}
         size, room = _UnionSize(problem, own.sets), self.options.rows_share * state.room
         for batch in in_batches(unfinished.tolist(), size, room):
             for k, point in zip(batch, self._solve(problem, state, batch), strict=True):
@@ -298,7 +299,7 @@ def coefficients(state: State, k: int) -> Float64:
     return np.asarray(state.coef[:, k * s : (k + 1) * s].toarray().T)
 
 
-def _with_classes(state: State, found: dict[int, Any]) -> tuple[Any, Float64]:
+def _with_classes(state: State, found: dict[int, csc_array]) -> tuple[csc_array, Float64]:
     """The coefficients with the new ones of some classes, and each kernel's share of the norms of every class."""
     m, s = state.weights.shape
     weights = state.weights.copy()

@@ -32,7 +32,12 @@ class NewtonOptions:
     proximal_steps: int = 60
     newton_steps: int = 30  # for one proximal step
     halvings: int = 30  # of a Newton step
-    growth: tuple[tuple[int, float], ...] = ((6, 10.0), (12, 3.0), (29, 1.0), (30, 0.2))  # of sigma, by Newton steps
+    growth: tuple[tuple[int, float], ...] = (
+        (6, 10.0),
+        (12, 3.0),
+        (29, 1.0),
+    )  # of sigma, by Newton steps taken at most,
+    fall: float = 0.2  # and its factor after more of them
     exactness: float = 1e-2  # of the gradient of psi at the end of a proximal step, relative to the gap
     descent: float = 1e-4  # share of the predicted decrease that a step has to reach
     direct_flops: float = 4e10  # a Newton matrix that takes more is replaced by conjugate gradients
@@ -84,8 +89,8 @@ def polish(rows: KernelRows, norm: GroupNorm, point: CompactPoint, tol: float) -
 
 
 def _growth(steps: int) -> float:
-    """Proximal steps grow as long as Newton's method solves them in few steps."""
-    return next(factor for most, factor in NEWTON.growth if steps <= most)
+    """The factor of sigma: proximal steps grow as long as Newton's method solves them in few steps."""
+    return next((factor for most, factor in NEWTON.growth if steps <= most), NEWTON.fall)
 
 
 def _proximal_step(

@@ -1,0 +1,154 @@
+"""Losses of a sample's row of scores: the multiclass loss, or hinges summed over the columns.
+
+    multiclass   [1 - (f_y - max_{r != y} f_r)]+                  hinge   sum_r [1 - y_r f_r]+
+
+Dual variables are rows B[i] of a matrix (n, m), each in a set of its own:
+
+    multiclass   B[i] <= C e_{y_i}, of sum zero,    b_i = B[i, y_i]
+    hinge        0 <= B[i, r] y_ir <= C,            b_i = sum_r |B[i, r]|
+
+In the units of B, with C = 1 / (lambda n),
+
+    primal / lambda = 1/2 ||w||^2 + C sum loss          dual / lambda = sum b - 1/2 ||B||^2
+
+where ||B|| is the dual norm of the regulariser.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from dmkl._util.jit import jit
+from dmkl._util.types import Float64, Samples
+
+HINGES = -1  # the label of every sample under the hinge loss
+
+
+@dataclass(frozen=True)
+class RowLoss:
+    """The loss with the labels of n samples."""
+
+    Y: Float64  # (n, m): signs -1/+1
+    labels: Samples  # (n,): classes, or HINGES
+    C: float
+
+    @classmethod
+    def of(cls, Y: Float64, multiclass: bool, C: float) -> RowLoss:
+        """The loss of these signs. A single column is a hinge in any case: the difference of two classes' functions."""
+        labels = Y.argmax(axis=1) if multiclass and Y.shape[1] > 1 else np.full(len(Y), HINGES)
+        return cls(Y, labels.astype(np.int64), C)
+
+    def among(self, samples: Samples) -> RowLoss:
+        """The loss of some of the samples."""
+        return RowLoss(np.ascontiguousarray(self.Y[samples]), self.labels[samples], self.C)
+
+    @property
+    def multiclass(self) -> bool:
+        return bool(self.labels[0] != HINGES)
+
+    def margins(self, scores: Float64) -> Float64:
+        """The margins in [1 - margin]+ of scores (n, m): (n, 1), or (n, m) for hinges."""
+        if not self.multiclass:
+            return self.Y * scores
+        rows = np.arange(len(scores))
+        others = scores.copy()
+        others[rows, self.labels] = -np.inf
+        return np.asarray(scores[rows, self.labels] - others.max(axis=1))[:, None]
+
+    def gain(self, B: Float64) -> float:
+        """sum_i b_i."""
+        return float(B[np.arange(len(B)), self.labels].sum() if self.multiclass else (B * self.Y).sum())
+
+    def nearest(self, B: Float64) -> Float64:
+        """Every row projected on its dual set."""
+        out = np.empty_like(B)
+        onto_sets(np.ascontiguousarray(B), self.Y, self.labels, self.C, out)
+        return out
+
+    def primal(self, square: float, scores: Float64) -> float:
+        """1/2 square + C sum loss, where `square` is ||w||^2."""
+        return 0.5 * square + self.C * float(np.maximum(1.0 - self.margins(scores), 0.0).sum())
+
+    def best_scale(self, square: float, scores: Float64) -> float:
+        """The t >= 0 that minimises t^2 / 2 square + C sum [1 - t margin]+."""
+        if square <= 0:
+            return 1.0
+        margins = self.margins(scores).ravel()
+        rising = np.sort(margins[margins > 0])[::-1]  # their losses end at 1 / margin, ascending
+        always = float(margins[margins <= 0].sum())
+        ends = np.append(1.0 / np.maximum(rising, 1e-300), np.inf)
+        pull = always + np.append(rising.sum() - np.append(0.0, np.cumsum(rising[:-1])), 0.0)[: len(ends)]
+        slopes = ends[:-1] * square - self.C * pull[:-1] if len(rising) else np.empty(0)
+        k = int(np.searchsorted(slopes >= 0, True)) if len(slopes) else 0
+        lower = float(ends[k - 1]) if k else 0.0
+        return float(np.clip(self.C * pull[k] / square, lower, ends[k]))
+
+
+def scaled_dual(gain: float, square: float) -> float:
+    """max over t in [0, 1] of t gain - t^2 / 2 square: the lower bound that a feasible B proves after scaling."""
+    t = min(1.0, max(gain, 0.0) / square) if square > 0 else 1.0
+    return t * gain - 0.5 * t * t * square
+
+
+@jit()
+def onto_simplex(v: Float64, total: float, out: Float64) -> None:
+    """Write the projection of v on the simplex of this sum to `out`.
+
+    Michelot's algorithm: drop what is negative and project again. Members are only dropped, never added: an entry that
+    is zero up to rounding could otherwise come back and leave for ever.
+    """
+    m = v.shape[0]
+    shift, members = -np.inf, m + 1
+    while True:
+        count, mass = 0, 0.0
+        for r in range(m):
+            if v[r] > shift:
+                count += 1
+                mass += v[r]
+        if count >= members or count == 0:
+            break
+        members = count
+        shift = (mass - total) / count
+    for r in range(m):
+        out[r] = max(v[r] - shift, 0.0)
+
+
+@jit()
+def onto_sets(B: Float64, Y: Float64, labels: Samples, C: float, out: Float64) -> None:
+    """Write every row of B, projected on its dual set, to `out`."""
+    n, m = B.shape
+    v = np.empty(m)
+    for i in range(n):
+        if labels[i] < 0:
+            for r in range(m):
+                out[i, r] = Y[i, r] * min(max(B[i, r] * Y[i, r], 0.0), C)
+            continue
+        for r in range(m):
+            v[r] = -B[i, r]
+        v[labels[i]] += C
+        onto_simplex(v, C, out[i])
+        for r in range(m):
+            out[i, r] = -out[i, r]
+        out[i, labels[i]] += C
+
+
+@jit()
+def subgradient(scores: Float64, signs: Float64, label: int, out: Float64) -> float:
+    """Write minus a subgradient of one sample's loss in its scores to `out`; return its square, 0 without a loss."""
+    m = scores.shape[0]
+    square = 0.0
+    if label < 0:
+        for r in range(m):
+            out[r] = signs[r] if signs[r] * scores[r] < 1.0 else 0.0
+            square += out[r] * out[r]
+        return square
+    other = -1
+    for r in range(m):
+        out[r] = 0.0
+        if r != label and (other < 0 or scores[r] > scores[other]):
+            other = r
+    if scores[label] - scores[other] < 1.0:
+        out[label], out[other], square = 1.0, -1.0, 2.0
+    return square
