@@ -19,8 +19,9 @@ from dmkl._util.machine import Budget
 from dmkl._util.types import Samples, Table
 from dmkl.data import Fold, Labels
 from dmkl.model import measure
+from dmkl.problems import Formulation
 from dmkl.runtime import Local
-from dmkl.solvers import Fit, Formulation, solve
+from dmkl.solvers import Fit, solve
 from dmkl.stack import KernelStack, Source
 from dmkl.stack.held import fits_here, held_here
 from dmkl.tuning.selection import FoldScore

@@ -12,7 +12,7 @@ import numpy as np
 from dmkl._util.types import Float64, Table
 from dmkl.config import RULES
 from dmkl.errors import ConfigError, SolverError, did_you_mean
-from dmkl.solvers import FORMULATIONS, Formulation, describe
+from dmkl.problems import FORMULATIONS, Formulation, describe
 
 NUMBERS = ("mean", "se", "kernels", "passes", "svm_calls", "unproved", "seconds")  # columns of a table
 
