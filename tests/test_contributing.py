@@ -29,7 +29,7 @@ WALKS = {  # the test that names the new thing
     "metric": r"test_metrics\.py::\w+\[matthews-multiclass\] PASSED",
     "report-part": r"test_report\.py::\w+\[support\] PASSED",
     "scheduler": r"test_jobs\.py::\w+\[pbs\] PASSED",
-    "source": r"test_sources\.py::\w+\[factors\] PASSED",
+    "source": r"test_sources\.py::\w+\[products\] PASSED",
 }
 
 
