@@ -1,96 +1,66 @@
-"""dmkl: multiple kernel learning with certificates, from a laptop to a SLURM cluster."""
+"""dmkl: multiple kernel learning with certificates, from a laptop to a SLURM cluster.
 
+Names are imported when they are first used, so that `dmkl --help` does not wait for numpy. The classes of formulations
+and estimators are found in their registries: a new one needs no line here.
+"""
+
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from dmkl.version import __version__
+from dmkl.version import __version__ as __version__
 
-if TYPE_CHECKING:
-    from dmkl.estimators import (
-        KernelBank,
-        L1MKLClassifier,
-        LpMKLClassifier,
-        MIKLClassifier,
-        ObscureClassifier,
-        SharedMKLClassifier,
-        SpicyMKLClassifier,
-        SpicyMKLRegressor,
-        UniformMKLClassifier,
-        UniformMKLRegressor,
-        VSKLClassifier,
-    )
-    from dmkl.kernels import repair
-    from dmkl.solvers import (
-        L1MKL,
-        MIKL,
-        VSKL,
-        Fit,
-        LpMKL,
-        Obscure,
-        SharedMKL,
-        SpicyMKL,
-        UniformMKL,
-        grid,
-        solve,
-        solve_path,
-    )
-    from dmkl.stack import KernelStack
-    from dmkl.tuning import Tuned, tune
+if TYPE_CHECKING:  # for editors and type checkers; at run time `_PLACES` and the registries decide
+    from dmkl.estimators import *  # noqa: F403 - all of its classes, without a list of them here
+    from dmkl.kernels import repair as repair
+    from dmkl.solvers import *  # noqa: F403 - formulations, `Fit`, `solve` and its companions
+    from dmkl.stack import KernelStack as KernelStack
+    from dmkl.tuning import Tuned as Tuned
+    from dmkl.tuning import tune as tune
 
-_SOLVERS = (
-    "Fit",
-    "L1MKL",
-    "LpMKL",
-    "MIKL",
-    "Obscure",
-    "SharedMKL",
-    "SpicyMKL",
-    "UniformMKL",
-    "VSKL",
-    "grid",
-    "solve",
-    "solve_path",
-)
-
-__all__ = [
-    "L1MKL",
-    "MIKL",
-    "VSKL",
-    "Fit",
-    "KernelBank",
-    "KernelStack",
-    "L1MKLClassifier",
-    "LpMKL",
-    "LpMKLClassifier",
-    "MIKLClassifier",
-    "Obscure",
-    "ObscureClassifier",
-    "SharedMKL",
-    "SharedMKLClassifier",
-    "SpicyMKL",
-    "SpicyMKLClassifier",
-    "SpicyMKLRegressor",
-    "Tuned",
-    "UniformMKL",
-    "UniformMKLClassifier",
-    "UniformMKLRegressor",
-    "VSKLClassifier",
-    "__version__",
-    "grid",
-    "repair",
-    "solve",
-    "solve_path",
-    "tune",
-]
-
-_HOMES = {"KernelBank": "dmkl.estimators", "KernelStack": "dmkl.stack", "repair": "dmkl.kernels"}
-_HOMES |= dict.fromkeys(_SOLVERS, "dmkl.solvers") | dict.fromkeys(("Tuned", "tune"), "dmkl.tuning")
-_HOMES |= {name: "dmkl.estimators" for name in __all__ if name.endswith(("Classifier", "Regressor"))}
+_PLACES = {
+    "Fit": "dmkl.solvers",
+    "KernelBank": "dmkl.estimators",
+    "KernelStack": "dmkl.stack",
+    "Tuned": "dmkl.tuning",
+    "grid": "dmkl.solvers",
+    "repair": "dmkl.kernels",
+    "solve": "dmkl.solvers",
+    "solve_path": "dmkl.solvers",
+    "tune": "dmkl.tuning",
+}
 
 
-def __getattr__(name: str) -> Any:
-    """Import on first use: `dmkl --help` should not wait for numpy."""
-    import importlib
-
-    if name not in _HOMES:
+def __getattr__(name: str) -> Any:  # Any: a class or a function
+    if name == "__all__":
+        return __dir__()
+    if name in _PLACES:
+        found = getattr(import_module(_PLACES[name]), name)
+    elif name[0].isupper():  # no submodule, whose name is asked for here before it is imported
+        found = _registered(name)
+    else:
+        found = None
+    if found is None:
         raise AttributeError(f"module 'dmkl' has no attribute '{name}'")
-    return getattr(importlib.import_module(_HOMES[name]), name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    """The public names; they are `__all__` too."""
+    from dmkl.estimators import ESTIMATORS
+    from dmkl.problems import FORMULATIONS
+
+    classes = [*FORMULATIONS.values(), *ESTIMATORS]
+    return sorted({"__version__", *_PLACES, *(cls.__name__ for cls in classes)})
+
+
+def _registered(name: str) -> Any:  # Any: a class
+    """The class of this name among the formulations and estimators; None if there is none."""
+    from dmkl.problems import FORMULATIONS
+
+    found = next((cls for cls in FORMULATIONS.values() if cls.__name__ == name), None)
+    if found is None:
+        from dmkl.estimators import ESTIMATORS
+
+        found = next((cls for cls in ESTIMATORS if cls.__name__ == name), None)
+    return found

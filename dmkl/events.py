@@ -1,4 +1,4 @@
-"""What happens, as values. The library emits events and never prints; progress bars and logs are observers."""
+"""Events of a run. The library emits them and never prints; progress bars and logs are observers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Progress:
-    """`done` of `total` units of a stage ('tiles', 'pass', 'solving') are finished; stages begin again and again."""
+    """`done` of `total` units of a stage ('tiles', 'pass', 'solving') are finished; a stage may begin repeatedly."""
 
     stage: str
     done: int
@@ -17,24 +17,24 @@ class Progress:
 
 @dataclass(frozen=True)
 class RoundDone:
-    """One round of the outer loop: counters so far and the worst certified gap over the classes."""
+    """One round of the outer loop is finished: counters since the start and the worst certified gap of all classes."""
 
     round: int
     passes: int
     svm_calls: int
-    finished: int
+    finished: int  # classes
     classes: int
     kernels: int  # with weight in any class
     gap: float
     tol: float
-    objective: float  # all classes' together, and what is proved to be below it
-    dual: float
+    objective: float  # sum over all classes
+    dual: float  # its certified lower bound
     seconds: float
 
 
 @dataclass(frozen=True)
 class PointDone:
-    """One point of a search is judged on one fold: `done` of `total`, its leading metric, and what it took."""
+    """One point of a search has been scored on one fold: `done` of `total`, its leading metric and its cost."""
 
     fold: int
     formulation: str
@@ -47,7 +47,7 @@ class PointDone:
 
 @dataclass(frozen=True)
 class Note:
-    """Something a person would want to know that is neither progress nor an error."""
+    """A message for the user that is neither progress nor an error."""
 
     text: str
 
@@ -57,4 +57,4 @@ Observer = Callable[[Event], None]
 
 
 def ignore(event: Event) -> None:
-    """The observer of those who do not watch."""
+    """An observer that does nothing."""

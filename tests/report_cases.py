@@ -106,9 +106,9 @@ def held_out(model: Model, rng: np.random.Generator) -> Predictions:
 
 
 def facts(model: Model, kept: Predictions, best: str) -> dict[str, Any]:
-    from dmkl.run.reporting import score_facts
+    from dmkl.run.report import score_record
 
-    found = score_facts(model, kept)
+    found = score_record(model, kept)
     baselines = {
         "average": {"kernel": "", "metrics": found["metrics"]},
         "best_single": {"kernel": best, "metrics": found["metrics"]},

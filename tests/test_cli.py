@@ -160,7 +160,7 @@ def test_an_interrupted_run_goes_on(folder: Path, monkeypatch: pytest.MonkeyPatc
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("dmkl.run.training.solve", interrupt)
+        patch.setattr("dmkl.run.train.solve", interrupt)
         assert run(*command) == 130
     assert not (folder / "run/scores.json").exists()
     tiles = sorted((folder / "run/kernels.zarr/gram/c").rglob("*"))
@@ -206,7 +206,7 @@ def test_a_damaged_store_is_named_and_can_be_mended(folder: Path, capsys: pytest
     assert run("info", "k.zarr", "--verify") == 5
     shown = capsys.readouterr()
     assert f"is damaged: {path}" in shown.out
-    assert "error: 1 of 6 tiles cannot be used\nhint: training computes damaged ones again" in shown.err
+    assert "error: 1 of 6 tiles cannot be used\nhint: training computes damaged tiles again" in shown.err
     path.unlink()
     assert run("info", "k.zarr", "--verify") == 5
     assert run("train", "k.zarr", "-o", "run2") == 5
@@ -312,7 +312,7 @@ def test_doctor_names_what_is_missing(
     (bin / "sbatch").write_text("#!/bin/sh\n")
     (bin / "sbatch").chmod(0o755)
     monkeypatch.setenv("PATH", str(bin))
-    monkeypatch.setattr("dmkl.run.rundir.PACKAGES", ("dmkl", "no-such-package"))
+    monkeypatch.setattr("dmkl.run.directory.PACKAGES", ("dmkl", "no-such-package"))
     assert run("doctor") == 1
     captured = capsys.readouterr()
     assert "PROBLEM  no-such-package: not installed" in captured.out
@@ -377,7 +377,7 @@ def test_a_deadline_saves_the_best_model_and_can_be_gone_on_from(
 
 def test_a_run_that_somebody_works_on_is_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = tmp_path / "run"
-    with RunDirectory(folder).alone():
+    with RunDirectory(folder).exclusive():
         assert main(["train", "--example", "diabetes", "-o", str(folder)]) == 8
-        assert f"another process works on {folder}" in capsys.readouterr().err
+        assert f"another process is working on {folder}" in capsys.readouterr().err
     assert not folder.exists()  # nothing was there, nothing is left

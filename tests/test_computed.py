@@ -21,9 +21,8 @@ from dmkl.kernels import cheaper_computed, plan_bank
 from dmkl.model import load_model
 from dmkl.runtime import Local
 from dmkl.runtime.base import run_task
-from dmkl.stack import computed as computed_module
-from dmkl.stack import open_stack
-from dmkl.stack.computed import ComputedShard
+from dmkl.stack import open_stack, stored
+from dmkl.stack.stored import ComputedSource
 from dmkl.store import KernelStore, build_store
 
 
@@ -34,30 +33,29 @@ def computed(data: Dataset, tmp_path_factory: pytest.TempPathFactory) -> KernelS
     return build_store(path, plan_bank(KERNELS, data), data, Local(2), largest_tile=40, computed=True)
 
 
-def shard(store: KernelStore, i: int) -> ComputedShard:
-    return ComputedShard(str(store.path), store.id, store.grid, i, store.s)
-
-
 # --- tiles
 
 
 def test_tiles_have_the_bits_of_stored_ones(store: KernelStore, computed: KernelStore) -> None:
+    source = ComputedSource(computed)
     for a in reversed(range(store.s)):  # an order that nothing is shared in
         for i, j in store.grid.pairs():
-            tile = run_task(shard(computed, i).tile, a, j)
+            tile = run_task(source.tile, a, i, j)
             assert tile.dtype == np.float32
             assert np.array_equal(tile, store.read_tile(a, i, j))
 
 
-def test_shards_can_be_sent_anywhere(computed: KernelStore) -> None:
-    there = pickle.loads(pickle.dumps(shard(computed, 1)))
-    assert np.array_equal(there.tile(0, 2), shard(computed, 1).tile(0, 2))
+def test_block_rows_are_small_to_send(computed: KernelStore) -> None:
+    source = ComputedSource(computed)
+    sent = pickle.dumps(source.rows[1])
+    assert len(sent) < 2000
+    assert np.array_equal(pickle.loads(sent).tile(0, 2), source.tile(0, 1, 2))
 
 
 def test_kernels_that_share_a_base_compute_it_once_a_tile(computed: KernelStore, monkeypatch) -> None:
     asked: list[tuple[str, str]] = []
     original = bank_module.base_tile
-    monkeypatch.setattr(computed_module, "base_tile", lambda pair, *of: asked.append(of) or original(pair, *of))
+    monkeypatch.setattr(stored, "base_tile", lambda pair, *of: asked.append(of) or original(pair, *of))
     open_stack(computed.path, backend="computed", workers=1).combine(np.ones(computed.s))
     bases = {(kernel.view, kernel.function.base) for kernel in computed.bank.kernels}
     assert len(bases) < computed.s
@@ -67,7 +65,7 @@ def test_kernels_that_share_a_base_compute_it_once_a_tile(computed: KernelStore,
 def test_a_thread_keeps_one_tile_of_one_base(computed: KernelStore) -> None:
     stack = open_stack(computed.path, backend="computed", workers=1)
     stack.combine(np.ones(computed.s))
-    bench = computed_module._thread.bench
+    bench = stored._thread.bench
     assert bench._base.size <= computed.grid.tile**2
     assert len(bench.pair._sides) == 1
     assert stack.held_bytes == 0
@@ -273,7 +271,7 @@ def test_from_a_table_to_predictions(folder: Path, capsys: pytest.CaptureFixture
     assert run("train", "config.toml", "-o", "run") == 0
     shown = capsys.readouterr()
     assert shown.out.splitlines()[0].split("   ")[:4] == ["kernels  8", "4 views", "n = 72", "computed on the fly"]
-    assert "constant over the training samples, so no kernels on it: x.same (1)" in shown.err
+    assert "1 view is constant over the training samples and so without kernels: x.same" in shown.err
     assert "computed on the fly from the samples" in (folder / "run/report.html").read_text()
     assert not (folder / "run/kernels.zarr/gram").exists()
     assert run("predict", "run", "data.csv", "-o", "out.csv") == 0

@@ -156,9 +156,9 @@ def test_encode_like_for_matrices_and_targets():
 @pytest.mark.parametrize(
     ("raw", "learnt", "message"),
     [
-        (["a", "d"], ["a", "b", "c"], "class 'd' was not learnt; known: a, b, c"),
-        ([0, 1], [-1, 1], "class '0' was not learnt"),
-        ([[1, 0, 0]], [[1, 0], [0, 1]], "3 columns where 2 were learnt"),
+        (["a", "d"], ["a", "b", "c"], "class 'd' does not occur in the training labels; known: a, b, c"),
+        ([0, 1], [-1, 1], "class '0' does not occur in the training labels"),
+        ([[1, 0, 0]], [[1, 0], [0, 1]], "labels have 3 columns, the training labels 2"),
         ([[1, 0]], [0, 1], "one label a sample"),
         (["a"], [0.5, 1.5, 2.5], "needs numbers"),
         ([np.nan], [0, 1], "row 0 is nan"),

@@ -6,6 +6,7 @@ import json
 import pickle
 import sys
 import warnings
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +18,8 @@ from scipy.sparse import csc_array, csr_array, save_npz
 from sklearn.datasets import dump_svmlight_file
 
 from dmkl.data import READERS, read_arrays
+from dmkl.data.readers import stream_arrays
+from dmkl.data.readers.base import Reader
 from dmkl.errors import DataError, ResourceError
 
 X = np.arange(12.0).reshape(4, 3) * (np.arange(12).reshape(4, 3) % 2)
@@ -190,10 +193,12 @@ def test_unreadable_and_too_large(tmp_path, monkeypatch):
     def refuse(*args, error, **kwargs):
         raise error
 
-    monkeypatch.setitem(READERS._entries, ".csv", lambda _: refuse(error=PermissionError(13, "Permission denied")))
+    monkeypatch.setitem(
+        READERS._entries, ".csv", Reader(partial(refuse, error=PermissionError(13, "Permission denied")))
+    )
     with pytest.raises(DataError, match=r"cannot read .*t.csv: Permission denied; check"):
         read_arrays(path)
-    monkeypatch.setitem(READERS._entries, ".csv", lambda _: refuse(error=MemoryError()))
+    monkeypatch.setitem(READERS._entries, ".csv", Reader(partial(refuse, error=MemoryError())))
     with pytest.raises(ResourceError, match="more memory"):
         read_arrays(path)
 
@@ -335,3 +340,20 @@ def test_mat_refusals(tmp_path):
     savemat(tmp_path / "s.mat", {"struct": {"a": 1}})
     with pytest.raises(DataError, match="holds no arrays"):
         read_arrays(tmp_path / "s.mat")
+
+
+def test_a_format_is_one_reader_and_one_line(tmp_path, monkeypatch):
+    """Files of numbers, one a line: read whole, and in parts when a prediction asks for them."""
+
+    def stream(path, rows, length):
+        numbers = np.loadtxt(path)
+        return ({"X": numbers[start : start + rows]} for start in range(0, len(numbers), rows))
+
+    monkeypatch.setattr(READERS, "_entries", dict(READERS._entries))
+    READERS.register(".numbers", Reader(lambda path: {"X": np.loadtxt(path)}, stream))
+    path = write_text(tmp_path / "x.numbers", "1\n2\n3\n")
+    assert read_arrays(path)["X"].tolist() == [1.0, 2.0, 3.0]
+    batches = stream_arrays(path, 2, lambda shapes: 3)
+    assert [batch["X"].tolist() for batch in batches] == [[1.0, 2.0], [3.0]]
+    with pytest.raises(DataError, match=r"is not a valid .numbers file: could not convert"):
+        read_arrays(write_text(path, "one\n"))

@@ -20,9 +20,7 @@ from dmkl.errors import EXIT_CODES, DmklError
 DATA = three_classes(120)
 ARRAYS = {f"X_{name}": np.asarray(view.values) for name, view in DATA.views.items()}
 GAPS = np.where(np.arange(360).reshape(120, 3) == 16, np.nan, 1.0)
-PLACES = (
-    "use none, local, local:N, slurm, slurm:PROFILE, tcp://HOST:PORT or tls://HOST:PORT of a Dask scheduler, or current"
-)
+PLACES = "use none, local[:N], slurm[:PROFILE], tcp://HOST:PORT or tls://HOST:PORT of a Dask scheduler, or current"
 CORRECT = "correct it in the configuration, after -s or in the environment"
 
 
@@ -37,7 +35,13 @@ class Case(NamedTuple):
 
 
 CASES = [
-    Case("train", {}, 2, "name one of a configuration file, a kernel store or --example", "see dmkl train --help"),
+    Case(
+        "train",
+        {},
+        2,
+        "exactly one of a configuration file, a kernel store and --example is needed",
+        "see dmkl train --help",
+    ),
     Case("trian config.toml", {}, 2, "No such command 'trian'. Did you mean 'train'?", "see dmkl --help"),
     Case(
         "train config.toml --tolerance 1",
@@ -62,7 +66,7 @@ CASES = [
         {"broken.toml": "[data\npath = 1\n"},
         2,
         "broken.toml is not valid TOML: Expected ']' at the end of a table declaration (at line 1, column 6)",
-        "mend that line",
+        "correct that line",
     ),
     Case(
         "train config.toml",
@@ -119,7 +123,7 @@ CASES = [
         {"config.toml": CONFIG.replace('kernel = "linear"', 'kernel = "chi2"').replace('normalise = "unit-trace"', "")},
         4,
         "kernel 'chi2' needs features >= 0, view 'points' has negative ones",
-        "mend the data, or name other arrays in [data] and [views]",
+        "correct the data, or name other arrays in [data] and [views]",
     ),
     Case(
         "train config.toml",
@@ -230,14 +234,14 @@ CASES = [
         {},
         2,
         "no cluster profile cluster/none.toml or /nobody/.config/dmkl/none.toml",
-        "start from cluster/slurm.toml of dmkl's repository",
+        "make one with: dmkl cluster profile slurm > cluster/slurm.toml",
     ),
     Case(
         "train config.toml --cluster slurm -s cluster.wall=1",
         {},
         2,
         "no cluster profile cluster/slurm.toml or /nobody/.config/dmkl/slurm.toml",
-        "start from cluster/slurm.toml of dmkl's repository",
+        "make one with: dmkl cluster profile slurm > cluster/slurm.toml",
     ),
     Case(
         "train config.toml --cluster tcp://127.0.0.1:9",
@@ -247,12 +251,12 @@ CASES = [
         "start one with: dask scheduler --host 127.0.0.1 --port 9",
     ),
     Case("train config.toml --cluster local:none", {}, 2, "'local:none' is not a cluster", PLACES),
-    Case("train config.toml --dry-run", {}, 2, "--dry-run prints the script of SLURM jobs", "add --cluster slurm"),
+    Case("train config.toml --dry-run", {}, 2, "--dry-run prints the script of worker jobs", "add --cluster slurm"),
     Case(
         "train config.toml --memory 1MB",
         {},
         6,
-        "the limit of '1MB' is used up before the work begins: dmkl itself takes N MB",
+        "the memory limit '1MB' is too small: dmkl itself takes N MB before any work",
         "raise --memory",
     ),
     Case("train config.toml -s data.labels=z", {}, 4, "no array 'z' for the labels", "known: X_points, X_words, y"),
@@ -377,13 +381,13 @@ CASES = [
         {"torn/config.json": "{"},
         5,
         "torn/config.json is damaged (Expecting property name enclosed in double quotes: line 1 column 2 (char 1))",
-        "check the path; what is damaged has to be built or copied again",
+        "check the path; build or copy a damaged file again",
     ),
     Case(
         "train config.toml -o begun",
         {"begun/config.json": "{}"},
         8,
-        "begun holds an unfinished run with another [data]",
+        "begun holds an unfinished run with a different [data] section",
         "choose another -o or remove it",
     ),
     Case(
@@ -411,7 +415,7 @@ CASES = [
         "train store.zarr -s data.test=0.5",
         {},
         4,
-        "FOLDER/store.zarr is built: data.test can't be changed",
+        "FOLDER/store.zarr is already built, so data.test cannot be changed",
         "train from the configuration file",
     ),
     Case(
@@ -419,7 +423,7 @@ CASES = [
         {},
         5,
         "no kernel store at config.toml",
-        "check the path; what is damaged has to be built or copied again",
+        "check the path; build or copy a damaged file again",
     ),
     Case("kernels none.toml", {}, 2, "no such config file: none.toml", "write one with: dmkl init DATA"),
     Case(
@@ -431,7 +435,13 @@ CASES = [
     ),
     Case("predict none data.npz -o o.csv", {}, 8, "no model at none", "train one with: dmkl train"),
     Case("predict finished data.npz -o data.npz", {}, 8, "data.npz exists", "choose another -o or remove it"),
-    Case("predict finished data.npz -o o.xls", {}, 2, "cannot write '.xls' files", "name a .npz, .csv, .parquet file"),
+    Case(
+        "predict finished data.npz -o o.xls",
+        {},
+        2,
+        "predictions cannot be written to a '.xls' file",
+        "use one of .npz, .csv, .parquet",
+    ),
     Case(
         "predict finished none.npz -o o.csv",
         {},
@@ -462,52 +472,58 @@ CASES = [
         "train it again",
     ),
     Case(
-        "evaluate finished data.npz", {"y": np.array(["new"] * 120)}, 4, "class 'new' was not learnt", "known: 0, 1, 2"
+        "evaluate finished data.npz",
+        {"y": np.array(["new"] * 120)},
+        4,
+        "class 'new' does not occur in the training labels",
+        "known: 0, 1, 2",
     ),
     Case("evaluate finished nolabels.npz", {}, 4, "no array 'y' for the labels", "known: X_points, X_words"),
     Case(
-        "info .", {}, 5, ". is neither a kernel store nor a run directory", "name what dmkl kernels or dmkl train wrote"
+        "info .",
+        {},
+        5,
+        ". is neither a kernel store nor a run directory",
+        "give a path that dmkl kernels or dmkl train wrote",
     ),
     Case(
         "info none",
         {},
         5,
         "none is neither a kernel store nor a run directory",
-        "name what dmkl kernels or dmkl train wrote",
+        "give a path that dmkl kernels or dmkl train wrote",
     ),
     Case(
         "info torn.zarr",
         {"torn.zarr/zarr.json": "{}"},
         5,
         "torn.zarr is not a dmkl kernel store",
-        "check the path; what is damaged has to be built or copied again",
+        "check the path; build or copy a damaged file again",
     ),
-    Case("status .", {}, 8, ". is not a run directory", "name what dmkl train wrote"),
+    Case("status .", {}, 8, ". is not a run directory", "give a directory that dmkl train wrote"),
     Case(
         "submit config.toml --cluster local:2",
         {},
         2,
-        "dmkl submit needs a SLURM profile, not 'local:2'",
+        "dmkl submit needs a batch scheduler, not 'local:2'",
         "use --cluster slurm[:PROFILE]",
     ),
-    Case("init", {}, 2, "name the data file", "e.g. dmkl init photos.npz; see dmkl init --help"),
+    Case("init", {}, 2, "no data file is named", "e.g. dmkl init photos.npz; see dmkl init --help"),
     Case("init none.csv", {}, 4, "no such file: none.csv", "check the path; relative ones count from the config file"),
     Case("init data.npz -o config.toml", {}, 8, "config.toml exists", "choose another -o, or --force to replace it"),
-    Case(
-        "init data.npz --labels Y", {}, 4, "no array or column 'Y'", "say which with --labels NAME; did you mean 'y'?"
-    ),
+    Case("init data.npz --labels Y", {}, 4, "no array or column 'Y'", "name it with --labels NAME; did you mean 'y'?"),
     Case(
         "init table.csv",
         {"table.csv": "a,b\n1,2\n"},
         4,
         "cannot tell what the labels of table.csv are",
-        "say which with --labels NAME; known: a, b",
+        "name it with --labels NAME; known: a, b",
     ),
     Case(
         "init table.csv --labels b",
         {"table.csv": "a,b\n1,2\n1,3\n"},
         4,
-        "no column is of use: a is constant",
+        "no column can be used: a is constant",
         "give numbers that differ between samples",
     ),
     Case(

@@ -25,8 +25,7 @@ import dmkl
 from dmkl.config import KernelConfig, construct
 from dmkl.data import Dataset, make_labels, make_view
 from dmkl.errors import ConfigError, ResourceError
-from dmkl.estimators import ESTIMATORS, UniformMKLClassifier
-from dmkl.estimators import training as training_module
+from dmkl.estimators import ESTIMATORS, UniformMKLClassifier, training_set
 from dmkl.kernels import plan_bank
 from dmkl.model import load_model, make_model, save_model
 from dmkl.runtime import Local
@@ -69,7 +68,7 @@ def test_scikit_learns_contract(estimator: Any, check: Any) -> None:
 @pytest.mark.parametrize("tile", [1024, 40])
 def test_the_model_is_the_one_a_store_gives(tile: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Bit for bit: both solve the same float32 tiles by the same code."""
-    monkeypatch.setattr(training_module.RunConfig, "tile", tile)
+    monkeypatch.setattr(training_set.RunConfig, "tile", tile)
     X, y = blobs()
     mine = UniformMKLClassifier(C=5.0, kernels=TABLES, tol=1e-6).fit(X, y)
     data = Dataset({"x": make_view("x", "features", X)}, make_labels(y))
@@ -154,7 +153,7 @@ def test_sparse_samples_give_the_scores_of_dense_ones() -> None:
 
 @pytest.mark.parametrize("n_jobs", [1, 2])
 def test_a_cluster_and_threads_change_nothing(n_jobs: int, two_workers: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(training_module.RunConfig, "tile", 40)
+    monkeypatch.setattr(training_set.RunConfig, "tile", 40)
     X, y = blobs()
     near = UniformMKLClassifier(kernels=TABLES, n_jobs=n_jobs).fit(X, y)
     far = UniformMKLClassifier(kernels=TABLES, cluster=two_workers.client.scheduler.address).fit(X, y)
@@ -239,7 +238,7 @@ def test_what_cannot_be_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
         UniformMKLClassifier(kernels=[{"kernel": "rbg"}]).fit(X, y)
     with pytest.raises(ConfigError, match=r"kernels\[1\] lacks kernel"):
         UniformMKLClassifier(kernels=[{"kernel": "rbf"}, {"width": 1.0}]).fit(X, y)
-    monkeypatch.setattr(training_module, "SHARE", 0.0)
+    monkeypatch.setattr(training_set, "OPTIONS", training_set.HoldingOptions(memory_share=0.0))
     with pytest.raises(ResourceError, match="3 kernels of 90 samples take 0 MB, more than 0% of"):
         UniformMKLClassifier().fit(X, y)
 
@@ -249,6 +248,6 @@ def test_a_gap_that_is_not_proved_is_warned_of(monkeypatch: pytest.MonkeyPatch) 
     solve = dmkl.solve
     cut_short = "dmkl.estimators.base.solve"
     monkeypatch.setattr(cut_short, lambda *args, **kwargs: replace(solve(*args, **kwargs), converged=False, gap=0.5))
-    with pytest.warns(ConvergenceWarning, match=r"the gap is 5.0e-01 after 1 rounds, not 0.001"):
+    with pytest.warns(ConvergenceWarning, match=r"the certified gap is 5.0e-01 after 1 rounds, above tol = 0.001"):
         fitted = UniformMKLClassifier(**SMALL).fit(X, y)
     assert fitted.gap_ == 0.5

@@ -83,6 +83,15 @@ def free_port() -> str:
         return str(probe.getsockname()[1])
 
 
+def await_scheduler(port: str) -> None:
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", int(port))) == 0:
+                return
+        time.sleep(0.1)
+
+
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dmkl.runtime.dask.OPTIONS", replace(OPTIONS, poll=0.5))
@@ -188,12 +197,7 @@ def test_a_scheduler_killed_and_started_again_changes_nothing() -> None:
             start("scheduler", "--host", "127.0.0.1", "--port", port)
             start("worker", address, "--nthreads", "1")
 
-        deadline = time.monotonic() + 30
-        while time.monotonic() < deadline:
-            with socket.socket() as probe:
-                if probe.connect_ex(("127.0.0.1", int(port))) == 0:
-                    break
-            time.sleep(0.1)
+        await_scheduler(port)
         with open_runtime(address, note=notes.append) as runtime:
             held = runtime.hold(square, 7)
             answers = []
@@ -225,7 +229,7 @@ def test_a_cluster_without_workers_is_not_waited_for_for_ever(monkeypatch: pytes
     with processes() as start:
         start("scheduler", "--host", "127.0.0.1", "--port", port)
         worker = start("worker", f"tcp://127.0.0.1:{port}", "--nthreads", "1")
-        time.sleep(1)
+        await_scheduler(port)
         with open_runtime(f"tcp://127.0.0.1:{port}") as runtime:
             worker.terminate()
             worker.wait()
@@ -253,7 +257,7 @@ def test_tls_lets_in_who_has_the_keys_and_nobody_else(tmp_path: Path) -> None:
     with processes() as start:
         start("scheduler", "--host", "127.0.0.1", "--port", port, "--protocol", "tls", *flags)
         start("worker", address, "--nthreads", "1", *flags)
-        time.sleep(1)
+        await_scheduler(port)
         with open_runtime(address, settings={"tls": str(ours)}) as runtime:
             assert list(runtime.map(square, [(3,)])) == [9]
         with (

@@ -13,7 +13,7 @@ import pytest
 from test_schema import fits
 
 from dmkl.cli.main import main
-from dmkl.run.start import schema
+from dmkl.run.init import schema
 
 n = 60
 
@@ -37,6 +37,7 @@ def trained(*arguments: str) -> dict[str, Any]:
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))  # where the schema for editors goes
     return tmp_path
 
 
@@ -59,7 +60,7 @@ def test_a_newcomer_s_walk(
     assert "cannot tell what the labels of insects.csv are" in capsys.readouterr().err
     assert main(["init", "insects.csv", "--labels", "species"]) == 0
     shown = capsys.readouterr().out
-    assert "column 'number' counts the rows" in shown
+    assert "column 'number' numbers the rows" in shown
     assert "column 'comment' is text" in shown
     assert "column 'zero' is constant" in shown
     assert "column 'gaps' lacks 51 of 60 values" in shown

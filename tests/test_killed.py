@@ -16,7 +16,7 @@ from test_crash import write_data
 from dmkl._util.machine import Budget
 from dmkl._util.units import parse_bytes
 from dmkl.config import read_config
-from dmkl.run import train
+from dmkl.run import RunContext, RunDirectory, train_run
 from dmkl.runtime import Local, Runtime, open_runtime
 
 pytestmark = [
@@ -26,8 +26,8 @@ pytestmark = [
 
 WORK = {
     "building the store": "fill_tile",
-    "a pass": "apply_shard",
-    "gathering": "gather_shard",
+    "a pass": "score_block_row",
+    "gathering": "gather_block_row",
     "blocks and their subproblems": "answer_chunk",
 }
 
@@ -35,7 +35,7 @@ WORK = {
 def trained(folder: Path, out: str, runtime: Runtime) -> None:
     config = read_config(folder / "config.toml", {"run.kernels": "store", "run.tile": "200", "run.memory": "8 GB"})
     budget = Budget(parse_bytes(config.run.memory))
-    train(config, folder / out, runtime, budget, observer=lambda event: None, say=lambda stage, facts: None)
+    train_run(RunContext(config, RunDirectory(folder / out), runtime, budget))
 
 
 @pytest.fixture(scope="module")

@@ -32,8 +32,7 @@ from dmkl.data import Dataset, make_labels, make_view, read_arrays
 from dmkl.errors import ConfigError, DmklError, ResourceError, StoreError
 from dmkl.kernels import plan_bank
 from dmkl.model import Model, load_model, make_model, save_model
-from dmkl.run import RunDirectory, stored_config
-from dmkl.run.progress import progress
+from dmkl.run import RunDirectory, run_status, stored_config
 from dmkl.runtime.jobs.profile import read_profile
 from dmkl.solvers.state import DIGEST, State, load_state, save_state
 from dmkl.stack import open_stack
@@ -254,7 +253,7 @@ def test_zips_that_lie(members: dict[str, bytes], tmp_path: Path) -> None:
     absolute = zipped(tmp_path / "absolute.zip", {**members, "/etc/evil": b"x"})
     backslash = zipped(tmp_path / "backslash.zip", {**members, "..\\evil": b"x"})
     for path in (outside, absolute, backslash):
-        assert "leads outside of the file" in refused(load(path), kind=StoreError)
+        assert "has a path outside the archive" in refused(load(path), kind=StoreError)
     link = zipfile.ZipInfo("coef/c/9")
     link.external_attr = 0o120777 << 16
     with zipfile.ZipFile(shutil.copy(zipped(tmp_path / "a.zip", members), tmp_path / "link.zip"), "a") as archive:
@@ -265,7 +264,7 @@ def test_zips_that_lie(members: dict[str, bytes], tmp_path: Path) -> None:
         pytest.warns(UserWarning, match="Duplicate name"),
     ):
         archive.writestr("coef/c/0/0", b"x")
-    assert "is there twice" in refused(load(tmp_path / "twice.zip"), kind=StoreError)
+    assert "appears twice" in refused(load(tmp_path / "twice.zip"), kind=StoreError)
     bomb = zipped(tmp_path / "bomb.zip", {**members, "coef/c/0/0": bytes(50_000_000)}, zipfile.ZIP_DEFLATED)
     assert "compressed in an unexpected way" in refused(load(bomb), kind=StoreError)
     raw = bytearray((tmp_path / "a.zip").read_bytes())
@@ -273,7 +272,7 @@ def test_zips_that_lie(members: dict[str, bytes], tmp_path: Path) -> None:
         if raw[place : place + 4] == b"PK\x01\x02":
             raw[place + 24 : place + 28] = (2**31).to_bytes(4, "little")
     (tmp_path / "claims.zip").write_bytes(raw)
-    assert "are the most there can be" in refused(load(tmp_path / "claims.zip"), kind=StoreError)
+    assert "but can hold at most" in refused(load(tmp_path / "claims.zip"), kind=StoreError)
 
 
 def test_what_is_no_model(members: dict[str, bytes], tmp_path: Path, mark: Path) -> None:
@@ -500,9 +499,9 @@ def test_npz_pickles_and_lies(tmp_path: Path, mark: Path, monkeypatch: pytest.Mo
     good = npy(described((8,)), bytes(64))
     for member in ("../../evil.npy", "/tmp/evil.npy", "C:/evil.npy"):
         path = zipped(tmp_path / "outside.npz", {member: good})
-        assert "leads outside" in refused(lambda path=path: read_arrays(path))
+        assert "has a path outside the archive" in refused(lambda path=path: read_arrays(path))
     path = zipped(tmp_path / "twice.npz", {"x.npy": good, "x": good})
-    assert "is there twice" in refused(lambda: read_arrays(path))
+    assert "appears twice" in refused(lambda: read_arrays(path))
     bomb = zipped(tmp_path / "bomb.npz", {"x.npy": npy(described((10**7,)), bytes(8 * 10**7))}, zipfile.ZIP_DEFLATED)
     monkeypatch.setattr("dmkl._util.machine.available", lambda: 10**7)  # here it would fit
     assert "would take 80 MB, 10 MB are free" in refused(lambda: read_arrays(bomb))
@@ -612,7 +611,7 @@ def test_zarr_folders(tmp_path: Path, mark: Path) -> None:
     refused(call)
     chunk.unlink()
     os.mkfifo(chunk)
-    assert "is no file" in refused(call)
+    assert "is not a regular file" in refused(call)
 
 
 # --- new data, which dmkl predict reads in slices
@@ -694,8 +693,9 @@ def test_new_npz_pickles_and_lies(tmp_path: Path, mark: Path, unpredicted: Unpre
     (tmp_path / "pickle.npz").write_bytes(pickle.dumps(Bomb(mark)))
     assert "is not a valid .npz file" in unpredicted(tmp_path / "pickle.npz")
     good = npy(described((8, 3)), bytes(192))
-    assert "leads outside" in unpredicted(zipped(tmp_path / "outside.npz", {"X.npy": good, "../../evil.npy": good}))
-    assert "is there twice" in unpredicted(zipped(tmp_path / "twice.npz", {"X.npy": good, "X": good}))
+    outside = zipped(tmp_path / "outside.npz", {"X.npy": good, "../../evil.npy": good})
+    assert "has a path outside the archive" in unpredicted(outside)
+    assert "appears twice" in unpredicted(zipped(tmp_path / "twice.npz", {"X.npy": good, "X": good}))
     for name, bomb in {
         "wide": {"X.npy": npy(described((2, 10**5)), bytes(16 * 10**5))},
         "beside": {"X.npy": good, "other.npy": npy(described((10**5,)), bytes(8 * 10**5))},
@@ -778,7 +778,7 @@ def test_new_zarr_folders(tmp_path: Path, mark: Path, unpredicted: Unpredicted) 
     nothing = said(lambda h: h.update(shape=[10**11, 3], chunk_grid=few))
     assert "lacks some of its 100,000 chunks" in nothing
     said(lambda h: None, pickle.dumps(Bomb(mark)))
-    assert "is no file" in said(lambda h: None, pipe=True)
+    assert "is not a regular file" in said(lambda h: None, pipe=True)
 
 
 def test_new_zarr_that_expands(tmp_path: Path, unpredicted: Unpredicted, full: None) -> None:
@@ -869,7 +869,7 @@ def test_run_directories(case: str, tmp_path: Path, model: Model, capsys: pytest
     for path in (run.events, run.cluster / "state.json", run.cluster / "job.json"):
         path.parent.mkdir(exist_ok=True)
         path.write_bytes(text)
-    with_model_or_refusal(lambda: progress(run))
+    with_model_or_refusal(lambda: run_status(run))
     assert main(["train", "--example", "digits", "-o", str(run.path)]) in (5, 8)
     one_line(capsys)
 

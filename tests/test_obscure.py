@@ -28,8 +28,10 @@ from dmkl.solvers.obscure import kernel_values, stages, subgradient
 from dmkl.solvers.obscure.exact import best_mixture, solve_exact
 from dmkl.solvers.obscure.kernel_values import HeldBlock, StreamedBlock
 from dmkl.solvers.obscure.subgradient import UPDATES, Learner, ObscureState
-from dmkl.stack import KernelStack, open_stack, rowsource
-from dmkl.stack.rowsource import ComputedRows, RowSource, row_source
+from dmkl.stack import KernelStack, Source, open_stack
+from dmkl.stack import sources as stack_sources
+from dmkl.stack.sources import ReadingOptions
+from dmkl.stack.stored import ComputedSource
 from dmkl.store import KernelStore
 
 GOLD = Path(__file__).parent / "gold"
@@ -245,14 +247,14 @@ def test_online_ends_when_everything_is_learnt() -> None:
 
 
 @pytest.fixture(scope="module")
-def sources(store: KernelStore) -> dict[str, RowSource]:
+def sources(store: KernelStore) -> dict[str, Source]:
     stacks = {name: open_stack(store.path, backend=name) for name in ("memory", "disk", "computed")}
     stacks["array"] = KernelStack.from_array(whole(store))
-    return {name: row_source(stack) for name, stack in stacks.items()}
+    return {name: stack.source.on_demand for name, stack in stacks.items()}
 
 
 @pytest.mark.parametrize("name", ["memory", "disk", "computed", "array"])
-def test_every_source_gives_the_same_values(store: KernelStore, sources: dict[str, RowSource], name: str) -> None:
+def test_every_source_gives_the_same_values(store: KernelStore, sources: dict[str, Source], name: str) -> None:
     rng, source = np.random.default_rng(0), sources[name]
     K = whole(store)
     for _ in range(5):
@@ -265,11 +267,9 @@ def test_every_source_gives_the_same_values(store: KernelStore, sources: dict[st
 
 
 @pytest.mark.parametrize("name", ["memory", "disk", "computed", "array"])
-def test_batches_and_pieces_hold_every_sample_once(
-    store: KernelStore, sources: dict[str, RowSource], name: str
-) -> None:
+def test_batches_and_pieces_hold_every_sample_once(store: KernelStore, sources: dict[str, Source], name: str) -> None:
     source = sources[name]
-    batches = source.batches(store.n, np.random.default_rng(0))
+    batches = source.batches(np.random.default_rng(0))
     assert np.array_equal(np.sort(np.concatenate(batches)), np.arange(store.n))
     for cut in (source.pieces, source.chunks):
         samples = np.random.default_rng(1).permutation(store.n)
@@ -278,7 +278,7 @@ def test_batches_and_pieces_hold_every_sample_once(
 
 def test_chosen_kernels_are_asked_for(store: KernelStore) -> None:
     rows = np.array([3, 1])
-    chosen = row_source(open_stack(store.path, backend="disk").choose([4, 1])).cross(rows, rows)
+    chosen = open_stack(store.path, backend="disk").choose([4, 1]).source.on_demand.cross(rows, rows)
     assert np.array_equal(chosen, whole(store)[[4, 1]][:, rows[:, None], rows])
 
 
@@ -286,11 +286,11 @@ def test_the_learner_meets_only_its_batch_and_samples_with_coefficients(
     store: KernelStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing as large as n x n is asked for, nor a sample that never erred."""
-    monkeypatch.setattr(rowsource, "BATCH", 20)
+    monkeypatch.setattr(stack_sources, "READING", ReadingOptions(batch=20))
     asked: list[tuple[set[int], set[int]]] = []
-    original = ComputedRows.cross
+    original = ComputedSource.cross
 
-    def spy(self: ComputedRows, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
+    def spy(self: ComputedSource, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
         asked.append((set(rows.tolist()), set(columns.tolist())))
         return original(self, rows, columns)
 
@@ -298,7 +298,7 @@ def test_the_learner_meets_only_its_batch_and_samples_with_coefficients(
     fit = dmkl.solve(stack, store.labels, dmkl.Obscure(p=1.5, C=10.0), method="online", max_rounds=1)
     erred = set(np.flatnonzero(Learner.of(kept(fit)).coef.any(axis=1)).tolist())
     assert 0 < len(erred) < store.n
-    monkeypatch.setattr(ComputedRows, "cross", spy)
+    monkeypatch.setattr(ComputedSource, "cross", spy)
     again = dmkl.solve(stack, store.labels, dmkl.Obscure(p=1.5, C=10.0), method="online", max_rounds=1)
     assert np.array_equal(again.coef, fit.coef)
     assert len(asked) > 1
@@ -312,7 +312,7 @@ def test_any_batch_gives_what_one_sample_at_a_time_would(store: KernelStore, mon
     stack = KernelStack.from_array(whole(store).astype(np.float64))
     fits = []
     for size in (1, 7, 500):
-        monkeypatch.setattr(rowsource, "BATCH", size)
+        monkeypatch.setattr(stack_sources, "READING", ReadingOptions(batch=size))
         fits.append(dmkl.solve(stack, store.labels, dmkl.Obscure(p=1.5, C=1.0), method="stochastic", max_rounds=3))
     for fit in fits[1:]:
         assert np.allclose(fit.coef, fits[0].coef, rtol=1e-7, atol=1e-12)
@@ -322,7 +322,7 @@ def test_any_batch_gives_what_one_sample_at_a_time_would(store: KernelStore, mon
 def test_asking_ahead_changes_no_bits_with_workers_and_no_sums_at_all(
     store: KernelStore, two_workers: Any, method: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rowsource, "BATCH", 25)
+    monkeypatch.setattr(stack_sources, "READING", ReadingOptions(batch=25))
     monkeypatch.setattr(kernel_values, "OPTIONS", replace(kernel_values.OPTIONS, small=0))
     formulation, options = dmkl.Obscure(p=1.3, C=10.0, ahead=True), {"method": method, "tol": 1e-9, "max_rounds": 3}
 
@@ -343,7 +343,7 @@ def test_asking_ahead_changes_no_bits_with_workers_and_no_sums_at_all(
 def test_the_next_batch_is_asked_for_while_one_is_learnt_from(
     store: KernelStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rowsource, "BATCH", 50)
+    monkeypatch.setattr(stack_sources, "READING", ReadingOptions(batch=50))
     answers, learnt, overtaken = [0], [0], []
     changed = threading.Condition()
     ask, take_steps = subgradient.batch_values, subgradient.take_steps
@@ -378,7 +378,7 @@ def compact(monkeypatch: pytest.MonkeyPatch) -> None:
     options = replace(stages.OPTIONS, fewest=25, first_share=0.2, whole_array=20)
     monkeypatch.setattr(stages, "OPTIONS", options)
     monkeypatch.setattr(subgradient, "OPTIONS", replace(subgradient.OPTIONS, part=60))
-    monkeypatch.setattr(rowsource, "BATCH", 25)
+    monkeypatch.setattr(stack_sources, "READING", ReadingOptions(batch=25))
 
 
 @pytest.mark.parametrize("loss", ["multiclass", "hinge"])
@@ -450,7 +450,7 @@ def test_a_working_set_too_large_to_be_held_is_asked_for_again(
     asked = dmkl.solve(stack, store.labels, dmkl.Obscure(p=1.2, C=1.0), tol=1e-5)
     assert asked.objective == pytest.approx(held.objective, rel=2e-5)
     samples, rng = np.sort(np.random.default_rng(0).choice(store.n, 60, replace=False)), np.random.default_rng(1)
-    source, double = row_source(stack), np.dtype(np.float64)
+    source, double = stack.source.on_demand, np.dtype(np.float64)
     blocks = [
         HeldBlock(source.cross(samples, samples), double, Local(2)),
         StreamedBlock(stack, source, samples, double),
@@ -464,8 +464,8 @@ def test_a_working_set_too_large_to_be_held_is_asked_for_again(
 def test_a_block_that_grows_asks_only_for_what_is_new(store: KernelStore) -> None:
     stack, K = open_stack(store.path, backend="disk"), whole(store)
     first, more = np.arange(0, 90, 3), np.arange(0, 90)
-    block = kernel_values.open_block(stack, row_source(stack), first, 1e-3)
-    grown = kernel_values.open_block(stack, row_source(stack), more, 1e-3, (first, block))
+    block = kernel_values.open_block(stack, stack.source.on_demand, first, 1e-3)
+    grown = kernel_values.open_block(stack, stack.source.on_demand, more, 1e-3, (first, block))
     assert isinstance(grown, HeldBlock)
     assert np.array_equal(grown.K, K[:, :90, :90])
 
@@ -615,7 +615,7 @@ def test_wrong_questions_are_refused_before_any_work(store: KernelStore) -> None
     labels = np.random.default_rng(0).integers(0, 2, (store.n, 3))
     with pytest.raises(ConfigError, match="one class a sample"):
         dmkl.solve(stack, labels, dmkl.Obscure(C=1.0))
-    with pytest.raises(ConfigError, match="Obscure has no method 'nonsense'"):
+    with pytest.raises(ConfigError, match="unknown method 'nonsense' of Obscure"):
         dmkl.solve(stack, store.labels, dmkl.Obscure(C=1.0), method="nonsense")
     with pytest.raises(DataError, match="real-valued"):
         dmkl.solve(stack, np.linspace(0, 1, store.n), dmkl.Obscure(C=1.0))

@@ -16,8 +16,7 @@ import dmkl
 from dmkl.errors import DataError, SolverError
 from dmkl.solvers import FORMULATIONS
 from dmkl.stack import KernelStack, open_stack
-from dmkl.stack.rowsource import row_source
-from dmkl.stack.shards import StoreShard
+from dmkl.stack.stored import StoredSource
 from dmkl.store import KernelStore
 
 CONSTANTS: dict[str, dict[str, Any]] = {
@@ -105,7 +104,7 @@ QUESTIONS: dict[str, Callable[[KernelStack], Any]] = {
     "correlate": lambda stack: stack.correlate(np.eye(stack.n)[:, :2]),
     "row_norms": lambda stack: stack.row_norms(),
     "pick": lambda stack: stack.pick(np.arange(stack.s * stack.n).reshape(stack.s, stack.n) % 7 == 0),
-    "cross": lambda stack: row_source(stack).cross(np.array([7, 3]), np.array([0, 9, 2])),
+    "cross": lambda stack: stack.source.on_demand.cross(np.array([7, 3]), np.array([0, 9, 2])),
     "chosen": lambda stack: stack.choose([2, 0]).rows(np.array([3])),
 }
 
@@ -120,18 +119,18 @@ def test_answers_are_those_of_the_part(question: str, backend: str, store: Kerne
 
 @pytest.mark.parametrize("backend", ["memory", "disk", "computed"])
 def test_shuffled_rows_come_in_pieces_that_cover_the_part(backend: str, store: KernelStore) -> None:
-    source = row_source(opened(store, backend).restrict(PART))
+    source = opened(store, backend).restrict(PART).source.on_demand
     everything = np.arange(len(PART))
     for pieces in (source.pieces(everything), source.chunks(everything)):
         assert np.array_equal(np.concatenate(pieces), everything)
-    batches = source.batches(len(PART), np.random.default_rng(0))
+    batches = source.batches(np.random.default_rng(0))
     assert np.array_equal(np.sort(np.concatenate(batches)), everything)
 
 
 def test_blocks_without_samples_are_never_read(store: KernelStore, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
-    tile = StoreShard.tile
-    monkeypatch.setattr(StoreShard, "tile", lambda shard, a, j: asked.append((shard.i, j)) or tile(shard, a, j))
+    tile = StoredSource.tile
+    monkeypatch.setattr(StoredSource, "tile", lambda source, a, i, j: asked.append((i, j)) or tile(source, a, i, j))
     part = opened(store, "disk").restrict(np.arange(90, 120))
     part.combine(np.ones(part.s))
     assert set(asked) == {(2, 2), (2, 3), (3, 3)}
@@ -141,7 +140,7 @@ def test_blocks_without_samples_are_never_read(store: KernelStore, monkeypatch: 
 def test_parts_of_parts_and_of_chosen_kernels(K: np.ndarray) -> None:
     stack = KernelStack.from_array(K, largest_tile=40)
     twice = stack.restrict(PART).restrict(np.arange(10, 40))
-    assert twice.whole is stack
+    assert twice.source.whole is stack.source
     kept = PART[10:40]
     nearly(twice.choose([3, 1]).rows(np.array([2]))[:, 0], K[[3, 1]][:, kept[2], kept])
     assert twice.identity != stack.restrict(PART).identity

@@ -14,8 +14,8 @@ from conftest import three_classes
 from sklearn.datasets import dump_svmlight_file
 
 from dmkl.cli.main import main
-from dmkl.data.readers import STREAMS, stream_arrays
-from dmkl.run.predicting import Predictor
+from dmkl.data.readers import READERS, stream_arrays
+from dmkl.run.predict import Predictor
 from dmkl.runtime import Local
 
 CONFIG = """
@@ -106,7 +106,7 @@ def test_slices_are_the_file(folder: Path) -> None:
     for file in (*ARRAYS, *TABLES):
         path = folder / file
         batches = stream_arrays(path, 7, lambda shapes: N)
-        assert (batches is None) == (path.suffix not in STREAMS or file == "columns.npz")
+        assert (batches is None) == (READERS[path.suffix].stream is None or file == "columns.npz")
         parts = list(batches or [])
         assert not parts or sum(len(next(iter(part.values()))) for part in parts) == N
 
@@ -193,13 +193,13 @@ def test_distances_to_the_training_samples_are_read_in_slices(folder: Path, monk
     new = X[:40] + 0.1
     np.savez("new.npz", D_all=cdist(new, X))
     whole = predict("new.npz", "whole.npz")
-    monkeypatch.setattr("dmkl.run.predicting.BATCH_BYTES", 8.0 * N * 3)
+    monkeypatch.setattr("dmkl.run.predict.BATCH_BYTES", 8.0 * N * 3)
     np.testing.assert_allclose(predict("new.npz", "parts.npz")["score"], whole["score"], rtol=1e-12)
 
 
 def test_wide_samples_are_read_few_at_a_time(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     train()
     predictor = Predictor.open(Path("run"))
-    monkeypatch.setattr("dmkl.run.predicting.BATCH_BYTES", 8.0 * 5 * 6)
+    monkeypatch.setattr("dmkl.run.predict.BATCH_BYTES", 8.0 * 5 * 6)
     sizes = [len(arrays["label"]) for arrays in predictor.batches("data.npz", Local(2))]
     assert set(sizes) == {6}

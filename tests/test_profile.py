@@ -18,12 +18,13 @@ from typing import Any
 
 import psutil
 import pytest
+from distributed import Status
 
 import dmkl
 from dmkl.cli.main import main
 from dmkl.errors import ClusterError, ConfigError, OutputError
-from dmkl.run import RunDirectory
-from dmkl.run.progress import progress, seconds_left
+from dmkl.run import RunDirectory, run_status
+from dmkl.run.status import seconds_left
 from dmkl.runtime import open_runtime
 from dmkl.runtime.connections import LIMITS, Absence
 from dmkl.runtime.jobs import SCHEDULERS
@@ -425,7 +426,7 @@ def test_the_time_left() -> None:
 def test_status_is_read_from_the_files(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = RunDirectory(folder / "run")
     with pytest.raises(OutputError, match="not a run directory"):
-        progress(run)
+        run_status(run)
     run.cluster.mkdir(parents=True)
     (run.cluster / "job.json").write_text(json.dumps({"job": "12", "time": time.time()}))
     assert main(["status", "run"]) == 0
@@ -449,9 +450,9 @@ def test_status_is_read_from_the_files(folder: Path, capsys: pytest.CaptureFixtu
 
 
 def test_a_folder_with_jobs_only_is_a_new_run(folder: Path) -> None:
-    from dmkl.cli.source import read_source
+    from dmkl.run import read_experiment
 
-    config = read_source(None, "digits", {}).config
+    config = read_experiment(None, "digits", {}).config
     run = RunDirectory(folder / "run")
     run.cluster.mkdir(parents=True)
     assert not run.check(config)
@@ -471,7 +472,6 @@ class Torque(Scheduler):
     job_number, restarts = "$PBS_JOBID", "${PBS_RESTARTS:-0}"
     variables, kept_variables = "PBS_", ("PBS_SERVER",)
     transient = ("Cannot connect",)
-    example_directive = "-q fast"
 
     def read_queue(self, output: str) -> dict[str, QueuedJob]:
         states = {"Q": PENDING, "R": "RUNNING"}
@@ -595,3 +595,28 @@ def test_no_other_module_knows_a_scheduler_by_its_commands() -> None:
         if re.search(r"\b(sbatch|squeue|scancel|scontrol|SBATCH|SLURM_)", path.read_text())
     }
     assert found == {"runtime/jobs/slurm.py"}
+
+
+@pytest.mark.parametrize(("message", "passes"), [("Cannot connect to head", True), ("no such queue", False)])
+def test_a_submission_that_fails_is_reported_and_its_cluster_closes(torque: Path, message: str, passes: bool) -> None:
+    (torque / "bin/qsub").write_text(f"#!/bin/sh\necho {message} >&2\nexit 1\n")
+    notes: list[str] = []
+    profile = read_profile("torque", {"jobs": 1})
+    jobs = WorkerJobs(SCHEDULERS["torque"], profile, torque / "run/cluster", notes.append)
+    (torque / "run/cluster").mkdir(parents=True)
+    jobs._start()
+    try:
+        deadline = time.monotonic() + 20
+        while not jobs._failures:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        if passes:
+            assert jobs._watch([]) == 0
+            assert notes == [f"1 worker job(s) gone, started again ({message})"]
+        else:
+            with pytest.raises(ClusterError, match=f"qsub refused a worker job: {message}"):
+                jobs._watch([])
+        jobs._cluster.close(timeout=20)  # dask-jobqueue asserts that no entry is left open
+        assert jobs._cluster.status == Status.closed
+    finally:
+        jobs.close()

@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from dmkl.cli.console import Console
-from dmkl.cli.progress import Watch
+from dmkl.cli.console import Console, ProgressDisplay
 from dmkl.events import Note, PointDone, Progress, RoundDone
 
 
@@ -29,10 +28,10 @@ def finished(number: int, gap: float, seconds: float) -> RoundDone:
 
 def test_lines_come_every_few_seconds_with_the_time_left() -> None:
     clock, lines = Clock(), []
-    watch = Watch(lines.append, clock)
+    display = ProgressDisplay(lines.append, clock)
     for done in range(21):
         clock.now = float(done)
-        watch.see(Progress("tiles", done, 100))
+        display.show(Progress("tiles", done, 100))
     assert lines == [
         "tiles    5/100 about 2 m left",
         "tiles    10/100 about 2 m left",
@@ -43,23 +42,23 @@ def test_lines_come_every_few_seconds_with_the_time_left() -> None:
 
 def test_classes_proved_running_gap_and_pass() -> None:
     clock, lines = Clock(), []
-    watch = Watch(lines.append, clock)
+    display = ProgressDisplay(lines.append, clock)
     for turn in range(3):
         for done in range(1, 5):
-            watch.see(Progress("solving", done, 4))
+            display.show(Progress("solving", done, 4))
         for done in range(1, 3):
-            watch.see(Progress("pass", done, 2))
+            display.show(Progress("pass", done, 2))
         clock.now += 10
-        watch.see(finished(2 * turn, 0.1**turn, clock.now))
+        display.show(finished(2 * turn, 0.1**turn, clock.now))
     proved = "classes  4/10 proved   4 running   worst gap 1.0e-2 of 0.001"
     assert lines[-1] == f"{proved}   about 30 s left"
     clock.now += 10
-    watch.see(Progress("pass", 1, 2))
+    display.show(Progress("pass", 1, 2))
     assert lines[-1].startswith(proved)
     assert lines[-1].endswith("pass     1/2 number 4")
-    watch.begin_again()
+    display.clear()
     clock.now += 10
-    watch.see(Progress("tiles", 1, 4))
+    display.show(Progress("tiles", 1, 4))
     assert lines[-1] == "tiles    1/4"
 
 
@@ -69,9 +68,9 @@ def judged(done: int) -> PointDone:
 
 def test_points_of_a_search() -> None:
     clock, lines = Clock(), []
-    watch = Watch(lines.append, clock)
+    display = ProgressDisplay(lines.append, clock)
     for done in range(1, 5):
-        watch.see(judged(done))
+        display.show(judged(done))
         clock.now += 4
     point = "fold 2   L1MKL C=5   0.9123"
     assert lines == [f"tuned    3/12 {point}   about 36 s left"]

@@ -16,14 +16,14 @@ from conftest import KERNELS, three_classes, whole
 from sklearn.metrics import mean_absolute_error, r2_score, root_mean_squared_error
 
 import dmkl
-from dmkl.cli.console import figure
+from dmkl.cli.console import metric_text
 from dmkl.cli.main import main
 from dmkl.data import Dataset, Labels, make_labels
 from dmkl.errors import DataError
 from dmkl.kernels import plan_bank
 from dmkl.model import Model, load_model, make_model, measure, per_class, predictions, save_model
 from dmkl.report import Contents, write_report
-from dmkl.run.reporting import score_facts
+from dmkl.run.report import score_record
 from dmkl.runtime import Local
 from dmkl.solvers.columns import csc_array
 from dmkl.stack import open_stack
@@ -96,7 +96,7 @@ def test_the_report_speaks_of_a_target(measured: tuple[Dataset, KernelStore, dmk
     scores = model.decision(data, Local(1))
     kept = predictions(model, data, scores, Local(1))
     run = Contents(config={"formulation": {"name": "spicy"}, "solve": {"tol": 1e-3}}, model=model, predictions=kept)
-    for summary in ({"score": score_facts(model, kept)}, {}):
+    for summary in ({"score": score_record(model, kept)}, {}):
         write_report(tmp_path / "report.html", replace(run, summary=summary))
         page = (tmp_path / "report.html").read_text()
         words = re.sub("<style>.*</style>|<[^>]+>", " ", page, flags=re.S).lower()
@@ -108,7 +108,7 @@ def test_the_report_speaks_of_a_target(measured: tuple[Dataset, KernelStore, dmk
 
 def test_figures_keep_digits_that_say_something() -> None:
     values = {"balanced_accuracy": 0.9123, "rmse": 51234.5678, "mae": 0.00012345, "r2": np.nan, "accuracy": 1.0}
-    shown = [figure(name, value) for name, value in values.items()]
+    shown = [metric_text(name, value) for name, value in values.items()]
     assert shown == ["balanced accuracy 0.912", "rmse 51234.568", "mae 0.000123", "r2 nan", "accuracy 1.000"]
 
 

@@ -27,7 +27,7 @@ from dmkl.report.parts import PARTS
 from dmkl.report.parts.citations import PAPERS
 from dmkl.report.parts.curves import RECALL, precisions
 from dmkl.run import RunDirectory
-from dmkl.run.reporting import read_run, rounds
+from dmkl.run.report import read_run, rounds
 from dmkl.solvers import FORMULATIONS
 
 VOID = {"meta", "link", "img", "br"}

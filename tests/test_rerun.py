@@ -71,7 +71,9 @@ def test_what_differs_is_said(folder: Path, capsys: pytest.CaptureFixture[str]) 
     assert any(text.startswith("model coef: ") for text in told["differences"])
     assert any(text.startswith("objective: ") for text in told["differences"])
     assert told["changed"] == [f"numpy 1.0 -> {np.__version__}"]
-    assert captured.err.startswith("error: run gave something else this time: the data changed since the first run\n")
+    assert captured.err.startswith(
+        "error: the second run of run differs from the first: the data changed since the first run\n"
+    )
 
 
 def test_only_finished_runs_are_done_again(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

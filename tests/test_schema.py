@@ -16,7 +16,7 @@ from dmkl.config import parse_config
 from dmkl.errors import ConfigError
 from dmkl.kernels.functions import KERNELS
 from dmkl.run import EXAMPLES, resolved
-from dmkl.run.start import schema, schema_file
+from dmkl.run.init import schema, schema_file
 from dmkl.runtime.jobs import SCHEDULERS
 from dmkl.runtime.jobs.profile import template
 from dmkl.solvers import FORMULATIONS

@@ -261,7 +261,7 @@ def test_a_coordinator_terminated_takes_its_jobs_along(folder: Path) -> None:
     process.terminate()
     said = process.communicate(timeout=LIMIT)[0]
     assert process.returncode == 130
-    assert "goes on where it was" in said
+    assert "run the same command again to continue" in said
     until(lambda: not jobs())
     ended(begin(folder, "terminated"))
     assert_same(folder, "terminated")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import doctest
+import importlib
 from collections.abc import Callable, Iterator
 
 import numpy as np
@@ -13,8 +15,9 @@ from hypothesis import strategies as st
 from dmkl._util.machine import Scratch
 from dmkl.errors import DataError, ResourceError, SolverError
 from dmkl.runtime import Local
-from dmkl.stack import KernelStack, backends, open_stack
-from dmkl.stack.gather import chunks
+from dmkl.stack import KernelStack, held, open_stack
+from dmkl.stack.blocks import chunks
+from dmkl.stack.held import MemoryShares
 from dmkl.store import KernelStore
 
 BACKENDS = ("array", "memory", "disk", "computed", "cluster", "cluster-streamed", "cluster-computed")
@@ -156,11 +159,11 @@ def test_answers_are_made_of_the_blocks(stack: KernelStack, cut: dict[str, objec
 def test_each_worker_holds_a_small_stack_and_reads_a_large_one(
     store: KernelStore, two_workers: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(backends, "NEAR_SHARE", 0.0)
-    held = open_stack(store.path, runtime=two_workers)
+    monkeypatch.setattr(held, "SHARES", MemoryShares(each_worker=0.0))
+    stack = open_stack(store.path, runtime=two_workers)
     sets = [np.arange(40), np.arange(10, 140)]
-    found = held.answers(np.sum, [(), ()], sets, runtime=two_workers)
-    assert found == [block.sum() for block in held.block(sets)]
+    found = stack.answers(np.sum, [(), ()], sets, runtime=two_workers)
+    assert found == [block.sum() for block in stack.block(sets)]
 
 
 @given(st.lists(st.integers(0, 50), min_size=1, max_size=30), st.integers(1, 40), st.integers(1, 200))
@@ -206,7 +209,7 @@ def test_arrays_are_kept_as_they_are() -> None:
     K = np.eye(4)[None]
     stack = KernelStack.from_array(K)
     assert stack.dtype == np.float64
-    assert np.shares_memory(stack._shards[0].array, K)
+    assert np.shares_memory(stack.source.as_array(), K)
     assert KernelStack.from_array(np.eye(4, dtype=np.float32)[None]).dtype == np.float32
     assert KernelStack.from_array(np.eye(4, dtype=int)[None]).dtype == np.float64
 
@@ -259,3 +262,9 @@ def test_local_map_keeps_order_and_stops_early() -> None:
     with pytest.raises(ValueError, match="3"):
         list(runner(task, ((i,) for i in range(1000))))
     assert len(started) < 20
+
+
+def test_the_example_in_the_documentation_runs() -> None:
+    result = doctest.testmod(importlib.import_module("dmkl.stack.stack"))
+    assert result.attempted > 5
+    assert not result.failed

@@ -24,7 +24,7 @@ from dmkl.kernels import plan_bank
 from dmkl.runtime import Local
 from dmkl.store import KernelStore, build_store, check_space, projected_bytes
 from dmkl.store import build as build_module
-from dmkl.store.arrays import write_tile_file
+from dmkl.store.format import write_tile_file
 from dmkl.store.store import opened
 
 
@@ -39,7 +39,7 @@ def test_zarr_itself_reads_what_was_written(store: KernelStore) -> None:
 
 
 def test_zarrs_writer_and_ours_make_the_same_bytes(tmp_path: Path) -> None:
-    from dmkl.store.arrays import create_tiled
+    from dmkl.store.format import create_tiled
 
     values = np.random.default_rng(0).random((3, 8, 8)).astype(np.float32)
     group = zarr.create_group(tmp_path / "a.zarr")
@@ -183,7 +183,7 @@ def test_a_full_or_read_only_disk_is_one_clear_refusal(
 ) -> None:
     mine = copied(store, tmp_path)
     mine.tile_path(0, 0).unlink()
-    monkeypatch.setattr("dmkl.store.arrays._write_checked", lambda *_: (_ for _ in ()).throw(OSError(code, "no")))
+    monkeypatch.setattr("dmkl.store.format._write_checked", lambda *_: (_ for _ in ()).throw(OSError(code, "no")))
     with pytest.raises(error, match=message):
         mine.write_tile(0, 0, [(0, np.ones((38, 38), np.float32))])
     assert mine.missing() == [(0, 0)]

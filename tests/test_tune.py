@@ -28,7 +28,7 @@ from dmkl.report.tuning_chart import draw_tuning
 from dmkl.runtime import Local
 from dmkl.solvers import FORMULATIONS
 from dmkl.stack import KernelStack, open_stack
-from dmkl.stack.computed import ComputedShard
+from dmkl.stack.stored import ComputedSource
 from dmkl.store import KernelStore, build_store
 from dmkl.tuning import Tuned, named_candidates
 from dmkl.tuning.candidates import all_candidates, paths
@@ -108,8 +108,8 @@ def test_no_kernel_is_computed_twice(data: Dataset, tmp_path: Path, monkeypatch:
     bank = plan_bank(KERNELS, data)
     store = build_store(tmp_path / "k.zarr", bank, data, Local(1), largest_tile=40, computed=True)
     asked: list[Any] = []
-    tile = ComputedShard.tile
-    monkeypatch.setattr(ComputedShard, "tile", lambda shard, a, j: asked.append((a, shard.i, j)) or tile(shard, a, j))
+    tile = ComputedSource.tile
+    monkeypatch.setattr(ComputedSource, "tile", lambda source, *at: asked.append(at) or tile(source, *at))
     dmkl.tune(KernelStack.open(store.path, workers=1), store.labels, POINTS[:2], folds=3)
     assert len(asked) == len(set(asked)) == store.s * store.grid.tiles
 
@@ -188,9 +188,9 @@ def test_points_apart_are_tasks_of_their_own(
 ) -> None:
     """As many as folds and points, each from a cold start: more passes, and the same scores to the tolerance."""
     here = dmkl.tune(stack, store.labels, POINTS, folds=3, apart=True)
-    asked = two_workers.asked
+    asked = two_workers._submitted
     there = dmkl.tune(open_stack(store.path, runtime=two_workers), store.labels, POINTS, folds=3, apart=True)
-    assert two_workers.asked - asked >= 3 * len(POINTS)
+    assert two_workers._submitted - asked >= 3 * len(POINTS)
     assert table(there) == table(here)
     assert sum(row.passes for row in here.rows) >= sum(row.passes for row in tuned.rows)
     for mine, theirs in zip(here.rows, tuned.rows, strict=True):
@@ -357,7 +357,7 @@ def test_out_of_time_on_the_command_line(folder: Path, capsys: pytest.CaptureFix
     assert lines(folder / "run/tuning.csv") == lines(folder / "straight/tuning.csv")
     capsys.readouterr()
     assert main(["status", "run"]) == 0
-    assert "tune     9 of 9 points of all folds" in capsys.readouterr().out
+    assert "tune     9 of 9 fits of the cross-validation" in capsys.readouterr().out
 
 
 @pytest.mark.long

@@ -1,4 +1,4 @@
-"""Small atomic files, and system errors in the words of the person who meets them."""
+"""Small files written atomically, and system errors turned into clear messages."""
 
 from __future__ import annotations
 
@@ -6,17 +6,21 @@ import contextlib
 import errno
 import fcntl
 import json
+import math
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from dmkl.errors import DmklError, OutputError, ResourceError, StoreError, one_line
+
+if TYPE_CHECKING:
+    from dmkl._util.types import Table
 
 
 @contextlib.contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Turn a full disk or a forbidden folder met while writing `path` into one clear refusal."""
+    """Turn system errors met while writing `path`, such as a full disk, into one clear message."""
     try:
         yield
     except OSError as error:
@@ -30,13 +34,16 @@ def writing(path: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def locked(path: Path, taken: DmklError) -> Iterator[None]:
-    """Hold a lock file against other processes, or raise `taken`. The lock ends with its process, however that ends."""
+    """Hold a lock file against other processes, or raise `taken`.
+
+    The lock is released when its process ends, however it ends.
+    """
     with writing(path):
         file = path.open("a")
     with file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if not os.fstat(file.fileno()).st_nlink:  # somebody has just finished, and somebody else may begin
+            if not os.fstat(file.fileno()).st_nlink:  # its holder has just removed it
                 raise BlockingIOError
         except BlockingIOError:
             raise taken from None
@@ -47,14 +54,17 @@ def locked(path: Path, taken: DmklError) -> Iterator[None]:
 
 
 def make_folder(path: Path) -> None:
+    """Make a folder and its parents if they do not exist."""
     with writing(path):
         path.mkdir(parents=True, exist_ok=True)
 
 
 @contextlib.contextmanager
 def replacing(path: Path, *, keep: Path | None = None) -> Iterator[Path]:
-    """A file to write that then takes the place of `path`, as a whole or not at all, also when power is lost; what was
-    there goes to `keep`."""
+    """Yield a temporary file that replaces `path` when the body ends, entirely or not at all, even if power is lost.
+
+    An earlier file at `path` is moved to `keep`.
+    """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
         yield temporary
@@ -77,26 +87,26 @@ def _synchronise(path: Path) -> None:
 
 
 def write_atomically(path: Path, data: bytes, *, keep: Path | None = None) -> None:
-    """Replace `path` as a whole or not at all; what it was goes to `keep`."""
+    """Replace `path` entirely or not at all; an earlier file is moved to `keep`."""
     with writing(path), replacing(path, keep=keep) as temporary:
         temporary.write_bytes(data)
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object that `write_json` wrote, or anybody."""
-    if not path.is_file():  # a pipe would be waited for
-        raise StoreError(f"{path} is missing or no file")
+def read_json(path: Path) -> Table:
+    """Read a file that should hold a JSON object."""
+    if not path.is_file():  # reading a pipe would never end
+        raise StoreError(f"{path} is missing or is not a regular file")
     try:
         value = json.loads(path.read_bytes())
     except (OSError, ValueError, RecursionError) as error:
         raise StoreError(f"{path} is damaged ({one_line(error)})") from error
     if not isinstance(value, dict):
-        raise StoreError(f"{path} is damaged (it holds no object)")
+        raise StoreError(f"{path} is damaged (it does not hold a JSON object)")
     return value
 
 
 def append_line(path: Path, text: str) -> None:
-    """Add a line as a whole or not at all; a disk that fills up in its middle would spoil the next line too."""
+    """Append a line entirely or not at all: half a line, left by a full disk, would spoil the next one too."""
     with writing(path), path.open("ab", buffering=0) as file:
         end = file.seek(0, os.SEEK_END)
         rest = memoryview(f"{text}\n".encode())
@@ -108,13 +118,23 @@ def append_line(path: Path, text: str) -> None:
             raise
 
 
-def read_json_if_any(path: Path) -> dict[str, Any]:
-    """The same; nothing if it is not there, damaged or being written."""
+def read_json_if_any(path: Path) -> Table:
+    """Read a JSON object; an empty one if the file is missing, damaged or still being written."""
     try:
         return read_json(path)
     except StoreError:
         return {}
 
 
-def write_json(path: Path, value: Any) -> None:
+def write_json(path: Path, value: object) -> None:
+    """Replace a file with a value as indented JSON."""
     write_atomically(path, (json.dumps(value, indent=2) + "\n").encode())
+
+
+def finite(value: object) -> object:
+    """The value with None in place of infinities and nan, which JSON lacks."""
+    if isinstance(value, dict):
+        return {key: finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

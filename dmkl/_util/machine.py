@@ -1,4 +1,4 @@
-"""The memory a run may use, and what is left of it; the processors."""
+"""What this machine has: memory (and the part that a run may use), cores, and the model of the processor."""
 
 from __future__ import annotations
 
@@ -18,22 +18,24 @@ import numpy as np
 import psutil
 from numpy.typing import NDArray
 
+from dmkl._util.types import Array
 from dmkl.errors import ResourceError
 
-DEFAULT_SHARE = 0.6  # of what is free when a run starts
-TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3  # of mallopt
-ALIGNED = 64  # bytes of a cache line
+DEFAULT_SHARE = 0.6  # of the memory that is free when a run starts
+TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3  # options of mallopt
+CACHE_LINE = 64  # bytes
 CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
 
 @dataclass(frozen=True)
 class Budget:
-    """A limit on this process's resident memory."""
+    """A limit in bytes on the resident memory of this process."""
 
     limit: int
 
     @classmethod
     def default(cls) -> Budget:
+        """The memory in use and a share of the memory that is free."""
         return cls(resident() + int(DEFAULT_SHARE * available()))
 
     @property
@@ -42,7 +44,7 @@ class Budget:
         return max(0, self.limit - resident())
 
     def require(self, needed: int, what: str) -> None:
-        """Refuse what cannot fit before it is allocated."""
+        """Raise ResourceError if `needed` bytes are not left; `what` needs them."""
         if needed > self.left:
             give_back()
         if needed > self.left:
@@ -54,31 +56,31 @@ class Budget:
 
 
 class Scratch:
-    """Memory that is used again and again: a new gigabyte can take the system two seconds to hand out."""
+    """Memory that is used again and again, because allocating a new gigabyte can take two seconds."""
 
     def __init__(self) -> None:
         self._memory: NDArray[np.uint8] = np.empty(0, np.uint8)
-        self.used = 0  # bytes of it that are there
+        self.used = 0  # bytes that have been written and so take memory
 
-    def arrays(self, shapes: Sequence[tuple[int, ...]], dtype: np.dtype[Any]) -> list[NDArray[Any]]:
-        """Room for arrays of these shapes; what was there before is gone."""
+    def arrays(self, shapes: Sequence[tuple[int, ...]], dtype: np.dtype[Any]) -> list[Array]:
+        """Uninitialised arrays of these shapes; they overwrite those of the last call."""
         sizes = [math.prod(shape) * dtype.itemsize for shape in shapes]
-        ends = np.cumsum([-(-size // ALIGNED) * ALIGNED for size in sizes])
+        ends = np.cumsum([-(-size // CACHE_LINE) * CACHE_LINE for size in sizes])
         needed = int(ends[-1])
         if needed > len(self._memory):
             self.release()
-            self._memory = np.empty(2 * needed, np.uint8)  # the half that nobody touches costs nothing
+            self._memory = np.empty(2 * needed, np.uint8)  # a half that is never written takes no memory
         self.used = max(self.used, needed)
         starts = [0, *ends[:-1].tolist()]
         parts = [self._memory[start : start + size] for start, size in zip(starts, sizes, strict=True)]
         return [part.view(dtype).reshape(shape) for part, shape in zip(parts, shapes, strict=True)]
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Sent along with a stack it is empty."""
+    def __reduce__(self) -> tuple[type[Scratch], tuple[()]]:
+        """Its copy in another process is empty."""
         return type(self), ()
 
     def release(self) -> None:
-        """Have no memory until it is asked for again."""
+        """Free the memory until arrays are asked for again."""
         self._memory, self.used = np.empty(0, np.uint8), 0
 
 
@@ -102,7 +104,7 @@ def release_scratch() -> None:
 
 
 def require_free(nbytes: int, what: str) -> None:
-    """Refuse what a file claims to expand to, before it does."""
+    """Raise ResourceError if so many bytes are not free, before a file expands to them."""
     free = available()
     if nbytes > free:
         raise ResourceError(
@@ -111,15 +113,17 @@ def require_free(nbytes: int, what: str) -> None:
 
 
 def give_back() -> None:
-    """Have the C library return what has been freed: it keeps blocks of up to 32 MB for itself, which count as used."""
+    """Make the C library return freed memory to the system; it keeps blocks of up to 32 MB, which count as used."""
     with contextlib.suppress(OSError, AttributeError):  # not glibc
         ctypes.CDLL("libc.so.6").malloc_trim(0)
 
 
 @functools.cache
 def keep_freed() -> None:
-    """Have the C library keep some of what is freed, as it does by itself: Dask tells workers to return all at once,
-    and fresh memory costs more time than many a task."""
+    """Make the C library keep some freed memory, as it does by default.
+
+    Dask sets its workers to return all of it at once, and allocating it again takes longer than many tasks.
+    """
     with contextlib.suppress(OSError, AttributeError):
         libc = ctypes.CDLL("libc.so.6")
         libc.mallopt(MMAP_THRESHOLD, 32 << 20)
@@ -132,14 +136,14 @@ def resident() -> int:
 
 
 def peak_resident() -> int:
-    """The most bytes this process ever had in memory."""
+    """The largest number of bytes that this process ever had in memory."""
     import resource
 
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def available() -> int:
-    """Free bytes on this machine or, if less, in this job's control group."""
+    """Free bytes on this machine, or in the control group of this job if that has less."""
     free = int(psutil.virtual_memory().available)
     for name in CGROUP_LIMITS:
         try:
@@ -156,7 +160,7 @@ def cores() -> int:
 
 
 def cpu() -> str:
-    """The model of the processor: libraries choose their instructions, and so the last bits of sums, by it."""
+    """The model of the processor, by which libraries choose their instructions, and so the last bits of sums."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:

@@ -1,4 +1,4 @@
-"""Named variants (kernels, losses, formulations, readers, schedulers, ...): one table each, one line a variant."""
+"""Tables of named variants (kernels, losses, formulations, readers, schedulers): one line a variant."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ T = TypeVar("T")
 class Registry(Mapping[str, T], Generic[T]):
     """A mapping from names to variants.
 
-    An entry is the variant itself or the place where it stands, "package.module:name"; a place is imported when
-    somebody looks the entry up, so that a table costs nothing until it is used. Looking up an unknown name raises a
-    ConfigError that lists the known ones.
+    An entry is the variant itself or its place, "package.module:name". A place is imported when its name is looked up,
+    so that a table costs nothing until it is used. Looking up an unknown name raises a ConfigError that lists the known
+    names.
     """
 
     def __init__(self, kind: str) -> None:
@@ -24,7 +24,7 @@ class Registry(Mapping[str, T], Generic[T]):
         self._entries: dict[str, T | str] = {}
 
     def register(self, name: str, entry: T | str) -> None:
-        """Add a variant under a name that is not taken."""
+        """Add a variant under a new name."""
         if name in self._entries:
             raise ValueError(f"{self.kind} '{name}' is registered twice")
         self._entries[name] = entry

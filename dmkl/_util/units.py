@@ -1,4 +1,4 @@
-"""Amounts as people write them."""
+"""Amounts of memory and time, as text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""dmkl cluster: what clusters need besides workers: keys and profiles."""
+"""dmkl cluster: certificates for encrypted clusters, and profiles of batch schedulers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dmkl.cli.console import Console
 
 @click.group()
 def cluster() -> None:
-    """Keys of encrypted clusters, and profiles of batch schedulers."""
+    """Certificates for encrypted clusters, and profiles of batch schedulers."""
 
 
 @cluster.command()
@@ -19,19 +19,19 @@ def cluster() -> None:
     "--output",
     type=click.Path(),
     metavar="FOLDER",
-    help="Folder to write (default: ~/.config/dmkl/keys); all nodes must see it.",
+    help="Folder of the certificates (default: ~/.config/dmkl/keys); all nodes must be able to read it.",
 )
 @options.output
-def keys(output: str | None, as_json: bool, verbose: int, quiet: bool) -> None:
-    """Make the certificates of tls:// and of tls = true in a cluster profile.
+def keys(output: str | None, console: Console) -> None:
+    """Make the certificates for tls:// addresses and for tls = true in a cluster profile.
 
-    Scheduler, workers and coordinator show each other the same certificate: whoever can read the folder can connect.
+    Scheduler, workers and coordinator identify themselves by the same certificate: anyone who can read the folder can
+    connect.
     """
     from dmkl.runtime.tls import AUTHORITY, CERTIFICATE, KEY, keys_folder, make_keys
 
-    console = Console(as_json=as_json, verbosity=options.verbosity(verbose, quiet))
     folder = make_keys(keys_folder(output or True))
-    console.line("keys", str(folder), "key.pem is as good as a password")
+    console.line("keys", str(folder), "keep key.pem as secret as a password")
     tls = f"--tls-ca-file {folder / AUTHORITY} --tls-cert {folder / CERTIFICATE} --tls-key {folder / KEY}"
     console.line("by hand", f"dask scheduler --protocol tls --dashboard-address 127.0.0.1:8787 {tls}")
     console.line("", f"dask worker tls://HOST:8786 --dashboard-address 127.0.0.1:0 {tls}")
@@ -41,7 +41,7 @@ def keys(output: str | None, as_json: bool, verbose: int, quiet: bool) -> None:
 @cluster.command()
 @click.argument("scheduler", metavar="SCHEDULER")
 @options.output
-def profile(scheduler: str, as_json: bool, verbose: int, quiet: bool) -> None:
+def profile(scheduler: str, console: Console) -> None:
     """Print a profile for a batch scheduler, such as slurm: every key with its default and its meaning.
 
     dmkl cluster profile slurm > cluster/slurm.toml
@@ -49,8 +49,7 @@ def profile(scheduler: str, as_json: bool, verbose: int, quiet: bool) -> None:
     from dmkl.runtime.jobs import SCHEDULERS
     from dmkl.runtime.jobs.profile import template
 
-    console = Console(as_json=as_json, verbosity=options.verbosity(verbose, quiet))
     text = template(scheduler, SCHEDULERS[scheduler].title)
-    if not as_json:
+    if not console.as_json:
         console.text(text.rstrip("\n"))
     console.result({"profile": text})

@@ -1,4 +1,4 @@
-"""dmkl completion: what the Tab key offers."""
+"""dmkl completion: command completion with the Tab key."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import fields
 import click
 from click.shell_completion import CompletionItem, get_completion_class
 
-SHELLS = {  # and how to have it in every new one
+SHELLS = {  # with the command that installs the script
     "bash": "dmkl completion bash >> ~/.bashrc",
     "zsh": "dmkl completion zsh >> ~/.zshrc",
     "fish": "dmkl completion fish > ~/.config/fish/completions/dmkl.fish",
@@ -18,14 +18,14 @@ SHELLS = {  # and how to have it in every new one
 @click.argument("shell", type=click.Choice(list(SHELLS)))
 @click.pass_context
 def completion(context: click.Context, shell: str) -> None:
-    """Print the script that makes SHELL complete commands, options, files and setting names."""
+    """Print the script with which SHELL completes commands, options, files and names of settings."""
     found = get_completion_class(shell)
     assert found is not None
     click.echo(found(context.find_root().command, {}, "dmkl", "_DMKL_COMPLETE").source())
 
 
 def setting_names(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """What -s can set: 'solve.tol=' and the like."""
+    """The settings that -s accepts, such as 'solve.tol='."""
     from dmkl.config import SECTIONS
 
     names = [(section, f) for section, cls in SECTIONS.items() for f in fields(cls) if f.name != "params"]

@@ -1,102 +1,325 @@
-"""What the command line shows: result lines on stdout, progress on stderr."""
+"""What commands show: result lines or one JSON object on stdout, progress and notes on stderr."""
 
 from __future__ import annotations
 
 import json
 import math
 import sys
-from collections.abc import Iterable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
-from typing import TYPE_CHECKING, Any, TextIO
+from dataclasses import asdict
+from typing import TYPE_CHECKING, TextIO
 
-from dmkl.events import Event, Note, PointDone, RoundDone
+from dmkl._util.files import finite
+from dmkl.errors import DeadlineReached, SolverError
+from dmkl.events import Event, Note, PointDone, Progress, RoundDone
 
 if TYPE_CHECKING:
-    from dmkl.cli.progress import Watch
+    from rich.progress import Progress as Bars
+    from rich.progress import TaskID
+
+    from dmkl._util.types import Table
+    from dmkl.config import Config
+    from dmkl.run import RunResult
+    from dmkl.run.records import KernelRecord, ScoreRecord, TrainRecord, TuneRecord
+
+LINE_SECONDS = 5.0  # between two lines of progress without a terminal
+SHOWN_SECONDS = 1.0  # a shorter remaining time is not shown
+CLASSES = "classes"  # the progress of all classes together
+POINTS = "tuned"  # the progress of a search
+OUTPUT_NOUNS = {"multilabel": "label", "regression": "target"}  # one output of a model, when it is no class
 
 
 class Console:
-    """Result lines, progress, or one JSON object, as the options ask."""
+    """Result lines, progress and notes, or one JSON object.
+
+    Parameters
+    ----------
+    as_json : bool
+        Print only the JSON object of `result`.
+    verbosity : int
+        -1 for errors only, 0 for result lines and progress, 1 and more for details.
+    """
 
     def __init__(self, *, as_json: bool = False, verbosity: int = 0) -> None:
         self.as_json = as_json
         self._verbosity = verbosity
-        self._watch: Watch | None = None
+        self._display: ProgressDisplay | None = None
 
     def line(self, label: str, *facts: str, seconds: float | None = None) -> None:
-        """One aligned result line: what, facts, time."""
+        """Print one aligned result line: a label, facts and the time it took."""
         if self.as_json or self._verbosity < 0:
             return
-        if self._watch is not None:
-            self._watch.begin_again()
+        if self._display is not None:
+            self._display.clear()
         text = f"{label:<9}" + "   ".join(facts)
-        self._out(text if seconds is None else f"{text:<96} {seconds:.1f} s")
+        self._write(sys.stdout, text if seconds is None else f"{text:<96} {seconds:.1f} s")
 
     def details(self, lines: Iterable[str]) -> None:
-        """Lines below a result line, for those who want more."""
+        """Print lines below a result line if details are wanted."""
         for text in lines if self._verbosity > 0 else ():
             self.line("", text)
 
     def text(self, text: str) -> None:
-        """What was asked for as it is, a script say."""
-        self._out(text)
+        """Print a text, such as a script, as it is."""
+        self._write(sys.stdout, text)
 
-    def result(self, value: Any) -> None:
-        """The JSON object of a command, under --json."""
-        from dmkl.run.rundir import finite
-
+    def result(self, value: object) -> None:
+        """Print the JSON object of a command, with --json."""
         if self.as_json:
-            self._out(json.dumps(finite(value), indent=2))
+            self._write(sys.stdout, json.dumps(finite(value), indent=2))
 
     def note(self, text: str) -> None:
         if self._verbosity >= 0:
-            self._err(text)
+            self._write(sys.stderr, text)
 
     @contextmanager
     def progress(self) -> Iterator[None]:
-        """Show how far the body is: bars where somebody can see them, else a line every few seconds."""
+        """Show the progress of the body: as bars on a terminal, otherwise as a line every few seconds."""
         if self._verbosity < 0:
             yield
             return
-        from dmkl.cli.progress import Watch
-
-        self._watch = Watch(self._err)
-        with self._watch.bars() if sys.stderr.isatty() else nullcontext():
+        self._display = ProgressDisplay(self.note)
+        with self._display.bars() if sys.stderr.isatty() else nullcontext():
             try:
                 yield
             finally:
-                self._watch = None
+                self._display = None
 
     def observe(self, event: Event) -> None:
-        """The observer a command hands to the library."""
+        """The observer that a command passes to the library."""
         if isinstance(event, Note):
             self.note(event.text)
-        elif self._watch is not None:
-            self._watch.see(event)
+        elif self._display is not None:
+            self._display.show(event)
         if self._verbosity > 0 and isinstance(event, PointDone):
-            self._err(f"tuned    {event.done}/{event.total}   {judged(event)}")
+            self.note(f"tuned    {event.done}/{event.total}   {point_text(event)}")
         elif self._verbosity > 0 and isinstance(event, RoundDone):
             proved = f"{event.finished}/{event.classes} proved"
-            self._err("   ".join([f"round    {event.round}", proved, gaps(event), count(event.svm_calls, "SVM call")]))
-
-    def _out(self, text: str) -> None:
-        self._write(sys.stdout, text)
-
-    def _err(self, text: str) -> None:
-        self._write(sys.stderr, text)
+            calls = count(event.svm_calls, "SVM call")
+            self.note("   ".join([f"round    {event.round}", proved, gap_text(event), calls]))
 
     def _write(self, stream: TextIO, text: str) -> None:
-        with self._watch.aside() if self._watch is not None else nullcontext():
+        with self._display.hidden() if self._display is not None else nullcontext():
             stream.write(text + "\n")
             stream.flush()
 
 
-def gaps(event: RoundDone) -> str:
+class StageLines:
+    """A stage listener that prints a result line at the end of every stage of a run."""
+
+    def __init__(self, console: Console, *, report: bool = True) -> None:
+        self._console = console
+        self._report = report
+
+    def kernels_ready(self, record: KernelRecord) -> None:
+        size = "computed on the fly" if record["computed"] else f"{record['bytes'] / 1e6:,.0f} MB"
+        facts = [f"{record['kernels']:,}", count(record["views"], "view"), f"n = {record['n']:,}", size]
+        self._console.line("kernels", *facts, seconds=record["seconds"])
+
+    def tuned(self, record: TuneRecord) -> None:
+        chosen, best = record["table"][record["chosen"]], record["table"][record["best"]]
+        folds = count(record["folds"], "fold") + (f" x {record['repeats']}" if record["repeats"] > 1 else "")
+        rule = f"{record['rule']} rule"
+        if best is not chosen:
+            rule += f"; best {best['mean']:.3f} at {best['point']}"
+        facts = [
+            f"{folds} x {count(record['points'], 'point')}",
+            chosen["point"],
+            f"{metric_text(record['metric'], chosen['mean'])} +- {chosen['se']:.3f} ({rule})",
+            count(record["passes"], "pass"),
+        ]
+        if record["unproved"]:
+            facts.append(f"{count(record['unproved'], 'fit')} NOT proved to the tolerance")
+        self._console.line("tune", *facts, seconds=record["seconds"])
+        self._console.details(record["lines"])
+
+    def trained(self, record: TrainRecord) -> None:
+        facts = [
+            record["formulation"],
+            count(record["classes"], OUTPUT_NOUNS.get(record["task"], "class")),
+            count(record["passes"], "pass"),
+        ]
+        if record["svm_calls"]:  # not every solver calls an SVM
+            facts.append(count(record["svm_calls"], "SVM call"))
+        proof = "proved" if record["converged"] else "NOT proved to the tolerance"
+        facts.append(f"gap {short(record['gap'])} ({proof})")
+        self._console.line("train", *facts, seconds=record["seconds"])
+
+    def scored(self, record: ScoreRecord) -> None:
+        name, value = next(iter(record["metrics"].items()))
+        facts = [metric_text(name, value)]
+        if "best_single" in record and "average" in record:
+            best = record["best_single"]
+            facts.append(metric_text("average kernel", record["average"]["metrics"][name]))
+            facts.append(f"{metric_text('best single', best['metrics'][name])} ({best['kernel']})")
+        self._console.line("score", *facts, seconds=record["seconds"])
+
+    def report_written(self, path: str) -> None:
+        if self._report:
+            self._console.line("report", path)
+
+
+def conclude(console: Console, result: RunResult, config: Config) -> None:
+    """Print the JSON object of a run, and refuse to call a run without its certificate a success."""
+    path, record = result.directory.path, result.summary["train"]
+    console.result({**result.summary, "run": str(path)})
+    gap, rounds = short(record["gap"]), count(record["rounds"], "round")
+    if record["out_of_time"]:
+        raise DeadlineReached(
+            f"out of time with a gap of {gap} after {rounds}",
+            f"the best model is in {path}; run the same command with a larger --max-time to continue",
+        )
+    if not record["converged"]:
+        raise SolverError(
+            f"the gap is {gap} after {rounds}, above the tolerance of {config.solve.tol:g}",
+            f"the best model found is in {path}; raise solve.tol or solve.max_rounds and train again",
+        )
+
+
+class StageProgress:
+    """Progress of one stage: tiles, passes, the classes of a batch or all classes.
+
+    A stage begins again whenever its count falls.
+    """
+
+    def __init__(self) -> None:
+        self.done = self.total = self.starts = 0
+        self.detail = ""
+        self.seconds_left: float | None = None
+        self._first = (0, 0.0)
+
+    def advance(self, done: int, total: int, now: float) -> None:
+        if done <= self.done or total != self.total:
+            self.starts += 1
+            self._first = (done, now)
+        self.done, self.total = done, total
+        gained, spent = done - self._first[0], now - self._first[1]
+        self.seconds_left = (total - done) * spent / gained if gained else None
+
+    @property
+    def busy(self) -> bool:
+        return self.done < self.total
+
+    @property
+    def words(self) -> str:
+        """The detail of the stage, such as the gap reached or the number of the pass, and the time left."""
+        left = self.seconds_left
+        shown = [f"about {duration(left)} left"] if left and left > SHOWN_SECONDS and self.busy else []
+        return "   ".join([*([self.detail] if self.detail else []), *shown])
+
+
+class ProgressDisplay:
+    """The progress of a command: bars inside the context `bars`, otherwise a line every few seconds."""
+
+    def __init__(self, write: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> None:
+        self._write, self._clock = write, clock
+        self._stages: dict[str, StageProgress] = {}
+        self._rounds: list[Table] = []
+        self._last_line = clock()
+        self._bars: Bars | None = None
+        self._tasks: dict[str, TaskID] = {}
+
+    def clear(self) -> None:
+        """Forget all stages: the result line of what they belong to has been written."""
+        self._stages.clear()
+        if self._bars is not None:
+            for task in self._tasks.values():
+                self._bars.remove_task(task)
+        self._tasks.clear()
+
+    def show(self, event: Event) -> None:
+        """Take up an event and show the new progress."""
+        now = self._clock()
+        if isinstance(event, Progress):
+            stage = self._stages.setdefault(event.stage, StageProgress())
+            stage.advance(event.done, event.total, now)
+            stage.detail = f"number {stage.starts}" if event.stage == "pass" else ""
+            self._draw(event.stage)
+        elif isinstance(event, PointDone):
+            stage = self._stages.setdefault(POINTS, StageProgress())
+            stage.advance(event.done, event.total, now)
+            stage.detail = point_text(event)
+            self._draw(POINTS)
+        elif isinstance(event, RoundDone):
+            from dmkl.run.status import seconds_left
+
+            stage = self._stages.setdefault(CLASSES, StageProgress())
+            stage.advance(event.finished, event.classes, now)
+            self._rounds.append(asdict(event))
+            stage.seconds_left = seconds_left(self._rounds, event.tol)
+            batch = self._stages.get("solving")
+            running = f"{batch.total} running   " if batch and batch.total > 1 else ""
+            stage.detail = f"proved   {running}{gap_text(event)}"
+            self._draw(CLASSES)
+
+    def _draw(self, name: str) -> None:
+        stage = self._stages[name]
+        if self._bars is not None:
+            if name not in self._tasks:
+                self._tasks[name] = self._bars.add_task(name, total=stage.total, words="")
+            self._bars.update(self._tasks[name], completed=stage.done, total=stage.total, words=stage.words)
+        elif self._clock() - self._last_line >= LINE_SECONDS and (stage.busy or CLASSES in self._stages):
+            self._last_line = self._clock()
+            names = [CLASSES] if CLASSES in self._stages else []
+            names += [name] if name != CLASSES else []
+            shown = [(label, self._stages[label]) for label in names]
+            texts = [f"{label:<9}{one.done}/{one.total} {one.words}".rstrip() for label, one in shown]
+            self._write("   ".join(texts))
+
+    @contextmanager
+    def hidden(self) -> Iterator[None]:
+        """Remove the bars while the body writes."""
+        if self._bars is None:
+            yield
+            return
+        self._bars.stop()
+        try:
+            yield
+        finally:
+            self._bars.start()
+
+    @contextmanager
+    def bars(self) -> Iterator[None]:
+        """Show bars that disappear when the body ends. Rich leaves out colours where NO_COLOR is set.
+
+        Rich would redirect stdout to the stream of the bars and wrap result lines there; `hidden` replaces that.
+        """
+        from rich.console import Console as Terminal
+        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
+        from rich.progress import Progress as Bars
+
+        columns = (
+            TextColumn("{task.description:<9}"),
+            BarColumn(bar_width=20),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[words]}"),
+        )
+        terminal = Terminal(stderr=True)
+        with Bars(
+            *columns, console=terminal, redirect_stdout=False, redirect_stderr=False, transient=True
+        ) as self._bars:
+            try:
+                yield
+            finally:
+                self._bars = None
+                self._tasks.clear()
+
+
+def gap_text(event: RoundDone) -> str:
+    """'worst gap 2.0e-2 of 0.001'."""
     return f"worst gap {short(event.gap)} of {event.tol:g}"
 
 
-def judged(event: PointDone) -> str:
+def point_text(event: PointDone) -> str:
+    """'fold 2   VSKL q=2 C=10   0.9123'."""
     return f"fold {event.fold + 1}   {event.formulation}   {event.score:.4g}"
+
+
+def metric_text(name: str, value: float) -> str:
+    """'balanced accuracy 0.912': three decimals, or three digits where those would be zeros."""
+    return f"{name.replace('_', ' ')} {value:{'.3f' if abs(value) >= 0.01 else '.3g'}}"
 
 
 def short(value: float) -> str:
@@ -105,14 +328,9 @@ def short(value: float) -> str:
     return mantissa if not int(exponent) else f"{mantissa}e{int(exponent)}"
 
 
-def figure(name: str, value: float) -> str:
-    """'balanced accuracy 0.912': three decimals, or three digits where those would be zeros."""
-    return f"{name.replace('_', ' ')} {value:{'.3f' if abs(value) >= 0.01 else '.3g'}}"
-
-
 def count(number: int, noun: str) -> str:
     """'1 pass', '3 passes'."""
-    plural = noun + ("es" if noun.endswith(("s", "ss")) else "s")
+    plural = noun + ("es" if noun.endswith("s") else "s")
     return f"{number:,} {noun if number == 1 else plural}"
 
 

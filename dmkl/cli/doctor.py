@@ -1,4 +1,4 @@
-"""dmkl doctor: is this machine ready?"""
+"""dmkl doctor: check that dmkl works on this machine."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from typing import NamedTuple
 import click
 
 from dmkl.cli import options
-from dmkl.cli.console import Console
+from dmkl.cli.console import Console, count
 from dmkl.errors import DmklError
 
-OLDEST = (3, 11)
+OLDEST_PYTHON = (3, 11)
 EXTRAS = (
     ("dask-jobqueue", "slurm", "for --cluster slurm"),
     ("bokeh", "dashboard", "for Dask's dashboard"),
@@ -29,24 +29,23 @@ EXTRAS = (
 
 
 class Finding(NamedTuple):
-    """One thing looked at."""
+    """The result of one check."""
 
     name: str
     good: bool
     text: str
 
 
-class Unwell(DmklError):
+class CheckFailed(DmklError):
     """Something that dmkl needs is missing."""
 
-    remedy = "see what is said of it above"
+    remedy = "see the lines marked PROBLEM above"
 
 
 @click.command()
 @options.output
-def doctor(as_json: bool, verbose: int, quiet: bool) -> None:
-    """Check versions, compiler, BLAS threads, memory, disk, batch schedulers, dashboard and a real solve."""
-    console = Console(as_json=as_json, verbosity=options.verbosity(verbose, quiet))
+def doctor(console: Console) -> None:
+    """Check versions, compiler, BLAS threads, memory, disk, batch schedulers, dashboard, and solve a tiny problem."""
     findings = []
     for check in CHECKS:
         for finding in check():
@@ -55,13 +54,13 @@ def doctor(as_json: bool, verbose: int, quiet: bool) -> None:
     console.result([finding._asdict() for finding in findings])
     bad = [finding.name for finding in findings if not finding.good]
     if bad:
-        raise Unwell(f"found a problem with {', '.join(bad)}")
+        raise CheckFailed(f"found a problem with {', '.join(bad)}")
 
 
 def _packages() -> Iterator[Finding]:
-    from dmkl.run.rundir import PACKAGES
+    from dmkl.run.directory import PACKAGES
 
-    yield Finding("python", sys.version_info >= OLDEST, f"{platform.python_version()} at {sys.executable}")
+    yield Finding("python", sys.version_info >= OLDEST_PYTHON, f"{platform.python_version()} at {sys.executable}")
     for name in PACKAGES:
         found = _version(name)
         yield Finding(name, bool(found), found or "not installed; pip install dmkl")
@@ -106,14 +105,17 @@ def _compiler() -> Iterator[Finding]:
 
 
 def _threads() -> Iterator[Finding]:
-    import numpy  # noqa: F401  (loads the BLAS that is looked at)
+    import numpy  # noqa: F401 - loads the BLAS that is checked
     import threadpoolctl
 
     from dmkl._util.machine import cores
 
     pools = [p for p in threadpoolctl.threadpool_info() if p["user_api"] == "blas"]
-    text = ", ".join(f"{p['internal_api']} with {p['num_threads']} threads" for p in pools) or "BLAS not recognised"
-    yield Finding("threads", bool(pools), f"{cores()} cores; {text}; tasks use one each")
+    text = (
+        ", ".join(f"{p['internal_api']} with {count(p['num_threads'], 'thread')}" for p in pools)
+        or "BLAS not recognised"
+    )
+    yield Finding("threads", bool(pools), f"{count(cores(), 'core')}; {text}; every task uses one thread")
 
 
 def _memory() -> Iterator[Finding]:

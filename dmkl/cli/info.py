@@ -1,14 +1,14 @@
-"""dmkl info: what a store or a run holds."""
+"""dmkl info: the contents of a store or a run."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from dmkl.cli import options
-from dmkl.cli.console import Console, count, figure, short
+from dmkl.cli.console import Console, count, metric_text, short
 from dmkl.errors import StoreError
 
 if TYPE_CHECKING:
@@ -17,30 +17,30 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("path", type=click.Path(), metavar="STORE|RUN")
-@click.option("--verify", is_flag=True, help="Read every tile of a store and check it against its checksum.")
+@click.option("--verify", is_flag=True, help="Read every tile of a store and compare it with its checksum.")
 @options.output
-def info(path: str, verify: bool, as_json: bool, verbose: int, quiet: bool) -> None:
-    """Say what a kernel store or a run directory holds."""
-    console = Console(as_json=as_json, verbosity=options.verbosity(verbose, quiet))
+def info(path: str, verify: bool, console: Console) -> None:
+    """Show what a kernel store or a run directory contains."""
     folder = Path(path)
     if (folder / "config.json").is_file():
-        _run(folder, console)
+        _show_run(folder, console)
     elif (folder / "zarr.json").is_file():
-        _store(folder, verify, console)
+        _show_store(folder, verify, console)
     else:
         raise StoreError(
-            f"{folder} is neither a kernel store nor a run directory", "name what dmkl kernels or dmkl train wrote"
+            f"{folder} is neither a kernel store nor a run directory",
+            "give a path that dmkl kernels or dmkl train wrote",
         )
 
 
-def _run(folder: Path, console: Console) -> None:
+def _show_run(folder: Path, console: Console) -> None:
     from dmkl._util.files import read_json
     from dmkl.model import load_model
     from dmkl.run import RunDirectory
 
     run = RunDirectory(folder)
     if not run.scores.exists():
-        console.line("run", str(folder), "unfinished", "go on with the same dmkl train command")
+        console.line("run", str(folder), "unfinished", "continue it with the same dmkl train command")
         console.result({"run": str(folder), "finished": False})
         return
     summary = read_json(run.scores)
@@ -52,17 +52,17 @@ def _run(folder: Path, console: Console) -> None:
         raise StoreError(f"{run.scores} is damaged ({error!r})") from error
     console.line("run", str(folder), formulation, f"gap {gap}", count(len(model.coef), "support sample"))
     for name, value in metrics.items():
-        console.line("score", figure(name, value))
+        console.line("score", metric_text(name, value))
     console.result({"run": str(folder), "finished": True, **summary})
 
 
-def _store(folder: Path, verify: bool, console: Console) -> None:
+def _show_store(folder: Path, verify: bool, console: Console) -> None:
     from dmkl.store import KernelStore
 
     store = KernelStore(folder)
-    there, total = store.tiles
-    missing = total - there
-    facts: dict[str, Any] = {
+    present, total = store.tiles
+    missing = total - present
+    facts: dict[str, object] = {
         "store": str(folder),
         "kernels": store.bank.recipes(),
         "n": store.n,
@@ -74,23 +74,24 @@ def _store(folder: Path, verify: bool, console: Console) -> None:
         "data": store.data_hash,
     }
     size = "computed on the fly" if store.computed else f"{store.nbytes / 1e6:,.0f} MB"
-    state = "complete" if not missing else f"{missing:,} of {total:,} tiles missing"
+    state = f"{missing:,} of {count(total, 'tile')} missing" if missing else "complete"
     console.line("store", str(folder), f"n = {store.n:,}", size, state)
     for kernel in store.bank.kernels:
         console.line("kernel", kernel.name, f"group {kernel.group}", *kernel.normalise)
+    unusable = _unusable(store, console) if verify else []
     if verify:
-        facts["unusable"] = _unusable(store, console)
-        facts["verified"] = not facts["unusable"]
+        facts["unusable"] = unusable
+        facts["verified"] = not unusable
     console.result(facts)
-    if verify and facts["unusable"]:
+    if unusable:
         raise StoreError(
-            f"{len(facts['unusable'])} of {count(total, 'tile')} cannot be used",
-            "training computes damaged ones again; or delete those files and run dmkl kernels",
+            f"{len(unusable)} of {count(total, 'tile')} cannot be used",
+            "training computes damaged tiles again; or delete their files and run dmkl kernels",
         )
 
 
 def _unusable(store: KernelStore, console: Console) -> list[str]:
-    """The files of tiles that are missing, or not what their checksums say."""
+    """The files of tiles that are missing or that differ from their checksums."""
     from dmkl.store import UnusableTile
 
     found = []

@@ -1,23 +1,20 @@
-"""dmkl kernels: build or resume a kernel store."""
+"""dmkl kernels: build a kernel store, or continue to build it."""
 
 from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Any
 
 import click
 
 from dmkl.cli import options
 from dmkl.cli.console import Console, count
-from dmkl.cli.signals import terminable
-from dmkl.cli.source import read_source
 
 
 @click.command()
 @click.argument("config", type=click.Path(), required=False, metavar="[CONFIG]")
-@click.option("-o", "--output", type=click.Path(), metavar="STORE", help="Where the store is or will be.")
-@click.option("--dry-run", is_flag=True, help="Say what would be built and how large it is.")
+@click.option("-o", "--output", type=click.Path(), metavar="STORE", help="Directory of the store (default: NAME.zarr).")
+@click.option("--dry-run", is_flag=True, help="Print what would be built and its size, and do nothing else.")
 @options.experiment
 @options.run
 @options.output
@@ -27,26 +24,33 @@ def kernels(
     dry_run: bool,
     example: str | None,
     settings: tuple[str, ...],
-    as_json: bool,
-    verbose: int,
-    quiet: bool,
-    **named: Any,
+    console: Console,
+    **named: object,
 ) -> None:
-    """Build the kernel store of CONFIG, or finish one that was cut short."""
-    from dmkl.run import build, prepare, project
+    """Build the kernel store of CONFIG, or continue to build it after an interruption."""
+    from dmkl.events import Note
+    from dmkl.run import build, interruptible, prepare_data, project, read_experiment
     from dmkl.runtime import open_runtime
     from dmkl.store import KernelStore, check_space
 
-    console = Console(as_json=as_json, verbosity=options.verbosity(verbose, quiet))
-    source = read_source(config, example, options.overrides(settings, **named))
-    path = Path(output or source.config.run.store or (source.store.path if source.store else f"{source.name}.zarr"))
+    experiment = read_experiment(config, example, options.overrides(settings, **named))
+    run = experiment.config.run
+    default = experiment.store.path if experiment.store else f"{experiment.name}.zarr"
+    path = Path(output or run.store or default)
     started = time.perf_counter()
-    prepared = prepare(source.config)
+    prepared = prepare_data(experiment.config)
     for text in prepared.notes:
-        console.note(text)
-    projection = project(prepared, source.config)
+        console.observe(Note(text))
+    projection = project(prepared, experiment.config)
     facts = {**projection.to_dict(), "store": str(path)}
-    console.line("kernels", *_words(facts))
+    console.line(
+        "kernels",
+        str(projection.kernels),
+        count(projection.views, "view"),
+        f"n = {projection.n:,}",
+        f"{count(projection.tiles, 'tile')} of {projection.tile:,} x {projection.tile:,}",
+        f"{projection.nbytes / 1e6:,.0f} MB",
+    )
     if path.exists():
         KernelStore(path).check_same(prepared.bank, prepared.train, computed=False)
     else:
@@ -54,21 +58,9 @@ def kernels(
     if dry_run:
         console.result({**facts, "dry_run": True})
         return
-    run = source.config.run
-    where: dict[str, Any] = {"workers": run.workers, "settings": source.config.cluster, "note": console.note}
-    with console.progress(), terminable(), open_runtime(run.cluster, **where) as runtime:
-        build(prepared, source.config, path, runtime, console.observe)
+    runtime = open_runtime(run.cluster, workers=run.workers, settings=experiment.config.cluster, note=console.note)
+    with console.progress(), interruptible(), runtime as open_workers:
+        build(prepared, experiment.config, path, open_workers, console.observe)
     seconds = time.perf_counter() - started
     console.line("store", str(path), seconds=seconds)
     console.result({**facts, "seconds": seconds})
-
-
-def _words(facts: dict[str, Any]) -> list[str]:
-    tiles = f"{count(facts['tiles'], 'tile')} of {facts['tile']:,} x {facts['tile']:,}"
-    return [
-        str(facts["kernels"]),
-        count(facts["views"], "view"),
-        f"n = {facts['n']:,}",
-        tiles,
-        f"{facts['nbytes'] / 1e6:,.0f} MB",
-    ]

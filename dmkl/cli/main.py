@@ -1,4 +1,4 @@
-"""The `dmkl` command. Commands import what is heavy inside their bodies, so that --help is immediate."""
+"""The `dmkl` command. Commands import heavy modules inside their bodies, so that --help is immediate."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from dmkl.cli.tune import tune
 from dmkl.errors import EXIT_CODES, INTERNAL, INTERRUPTED, ConfigError, DmklError, ResourceError
 from dmkl.version import __version__
 
+LONGEST_LINE = 2000  # characters: names in a file may be of any length
 EPILOG = "\b\nExit codes:\n" + "\n".join(f"  {code:>3}  {meaning}" for code, meaning in EXIT_CODES.items())
 
 
@@ -29,7 +30,7 @@ EPILOG = "\b\nExit codes:\n" + "\n".join(f"  {code:>3}  {meaning}" for code, mea
 @click.version_option(__version__, prog_name="dmkl")
 @click.option("--debug", is_flag=True, help="Show the traceback of an error.")
 def cli(debug: bool) -> None:
-    """Multiple kernel learning with a proof of optimality, from a laptop to a cluster."""
+    """Multiple kernel learning with a certificate of optimality, from a laptop to a cluster."""
 
 
 COMMANDS = (
@@ -53,7 +54,7 @@ for command in COMMANDS:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run a command; every refusal is a line that says what, a line that says what to do, and an exit code."""
+    """Run a command and return its exit code; an error prints one line with the problem and one with the remedy."""
     arguments = sys.argv[1:] if arguments is None else arguments
     try:
         cli.main(arguments, prog_name="dmkl", standalone_mode=False)
@@ -62,10 +63,10 @@ def main(arguments: list[str] | None = None) -> int:
         return 0
     except click.ClickException as error:
         context = getattr(error, "ctx", None)
-        asked = context.command_path if context else "dmkl"
-        return _refuse(ConfigError.exit_code, error.format_message(), f"see {asked} --help")
+        command_path = context.command_path if context else "dmkl"
+        return _refuse(ConfigError.exit_code, error.format_message(), f"see {command_path} --help")
     except (KeyboardInterrupt, click.Abort):
-        return _refuse(INTERRUPTED, "interrupted", "the same command again goes on where it was")
+        return _refuse(INTERRUPTED, "interrupted", "run the same command again to continue")
     except DmklError as error:
         _trace(arguments)
         return _refuse(error.exit_code, error.message, error.hint or error.remedy)
@@ -76,23 +77,20 @@ def main(arguments: list[str] | None = None) -> int:
         return 1
     except Exception as error:
         _trace(arguments)
-        what = f"internal error: {type(error).__name__}: {error}"
-        return _refuse(INTERNAL, what, "please report it with the output of dmkl --debug")
+        problem = f"internal error: {type(error).__name__}: {error}"
+        return _refuse(INTERNAL, problem, "please report it with the output of dmkl --debug")
     return 0
 
 
-LONGEST = 2000  # characters of a line: a file may have names without end
-
-
-def _refuse(code: int, what: str, to_do: str) -> int:
-    for label, text in (("error", what), ("hint", to_do)):
+def _refuse(code: int, problem: str, remedy: str) -> int:
+    for label, text in (("error", problem), ("hint", remedy)):
         sys.stderr.write(f"{label}: {_harmless(text)}\n")
     return code
 
 
 def _harmless(text: str) -> str:
-    """One line; names from a file may hold what steers a terminal."""
-    return "".join(c if c.isprintable() else "?" for c in " ".join(text[:LONGEST].split()))
+    """One line without control characters: names in a file could hold some that steer a terminal."""
+    return "".join(c if c.isprintable() else "?" for c in " ".join(text[:LONGEST_LINE].split()))
 
 
 def _trace(arguments: list[str]) -> None:

@@ -8,7 +8,9 @@ from pathlib import Path
 import click
 
 from dmkl.cli import options
-from dmkl.cli.console import Console, count, figure
+from dmkl.cli.console import Console, count, metric_text
+
+workers_option = click.option("--workers", type=click.IntRange(1), metavar="N", help="Number of threads.")
 
 
 @click.command()
@@ -17,58 +19,47 @@ from dmkl.cli.console import Console, count, figure
 @click.option(
     "-o", "--output", type=click.Path(), required=True, metavar="FILE", help="A new .npz, .csv or .parquet file."
 )
-@click.option("--proba", is_flag=True, help="Also probabilities, calibrated on the samples held out in training.")
-@click.option("--explain", is_flag=True, help="Also what each kernel adds to the score of the predicted class.")
-@click.option("--workers", type=click.IntRange(1), metavar="N", help="Threads.")
+@click.option("--proba", is_flag=True, help="Add probabilities, calibrated on the held-out samples of the training.")
+@click.option("--explain", is_flag=True, help="Add what each kernel contributes to the score of the predicted class.")
+@workers_option
 @options.output
 def predict(
-    run: str,
-    data: str,
-    output: str,
-    proba: bool,
-    explain: bool,
-    workers: int | None,
-    as_json: bool,
-    verbose: int,
-    quiet: bool,
+    run: str, data: str, output: str, proba: bool, explain: bool, workers: int | None, console: Console
 ) -> None:
-    """Predict the labels or targets of DATA with the model of RUN (a run directory or a model file).
+    """Predict the labels or targets of DATA with the model of RUN, a run directory or a model file in one.
 
     Samples are read, predicted and written in batches: memory does not grow with their number, except for .npz.
     """
-    from dmkl.run.outputs import check_output, write_predictions
-    from dmkl.run.predicting import Predictor
+    from dmkl.run.predict import Predictor, check_output, write_predictions
     from dmkl.runtime import Local
 
-    console = Console(as_json=as_json, verbosity=options.verbosity(verbose, quiet))
     path = Path(output)
     check_output(path)
     started = time.perf_counter()
-    predictor = Predictor.open(Path(run), probabilities=proba, explain=explain)
+    predictor = Predictor.open(run, probabilities=proba, explain=explain)
     n = write_predictions(path, predictor, predictor.batches(data, Local(workers or 0)))
     seconds = time.perf_counter() - started
     calibrated = predictor.calibration.samples if predictor.calibration else None
-    words = [f"probabilities calibrated on {count(calibrated, 'held-out sample')}"] if calibrated else []
-    console.line("predict", count(n, "sample"), *words, str(path), seconds=seconds)
+    facts = [f"probabilities calibrated on {count(calibrated, 'held-out sample')}"] if calibrated else []
+    console.line("predict", count(n, "sample"), *facts, str(path), seconds=seconds)
     console.result({"n": n, "calibrated_on": calibrated, "output": str(path), "seconds": seconds})
 
 
 @click.command()
 @click.argument("run", type=click.Path())
 @click.argument("data", type=click.Path())
-@click.option("--workers", type=click.IntRange(1), metavar="N", help="Threads.")
+@workers_option
 @options.output
-def evaluate(run: str, data: str, workers: int | None, as_json: bool, verbose: int, quiet: bool) -> None:
-    """Score the model of RUN on DATA, which has labels."""
+def evaluate(run: str, data: str, workers: int | None, console: Console) -> None:
+    """Score the model of RUN on DATA, which must have labels."""
     from dmkl.model import measure, per_class
-    from dmkl.run.predicting import Predictor
+    from dmkl.run.predict import Predictor
     from dmkl.runtime import Local
 
-    console = Console(as_json=as_json, verbosity=options.verbosity(verbose, quiet))
-    predictor = Predictor.open(Path(run))
+    predictor = Predictor.open(run)
     model, samples = predictor.model, predictor.labelled(data)
     assert samples.labels is not None
     scores = model.decision(samples, Local(workers or 0))
     metrics = measure(scores, samples.labels)
-    console.line("score", count(samples.n, "sample"), *(figure(name, value) for name, value in metrics.items()))
+    console.line("score", count(samples.n, "sample"), *(metric_text(name, value) for name, value in metrics.items()))
     console.result({"n": samples.n, "metrics": metrics, "per_class": per_class(model, scores, samples.labels)})

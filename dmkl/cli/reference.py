@@ -1,29 +1,27 @@
-"""The reference of all commands, made from them: `python -m dmkl.cli.reference > dmkl/docs/reference/cli.md`."""
+"""The reference of all commands, made from their --help texts: `python -m dmkl.cli.reference` writes it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import click
 
 from dmkl.errors import EXIT_CODES
 
+REFERENCE = Path(__file__).parents[1] / "docs/reference/cli.md"  # kept equal to `reference()` by a test
+
 
 def reference() -> str:
-    """Markdown, in the order in which `cli` lists its commands; a test compares it with `dmkl/docs/reference/cli.md`."""
+    """The reference as Markdown, in the order in which `cli` lists its commands."""
     from dmkl.cli.main import cli
 
-    head = [
-        "# Commands",
-        "",
-        "Made by `python -m dmkl.cli.reference > dmkl/docs/reference/cli.md`; a test compares.",
-        "",
-    ]
+    head = ["# Commands", "", "Generated from the --help texts by `python -m dmkl.cli.reference`.", ""]
     codes = ["## Exit codes", "", *(f"* {code}: {meaning}" for code, meaning in EXIT_CODES.items())]
-    return "\n".join([*head, *_of(cli, "dmkl"), *codes]) + "\n"
+    return "\n".join([*head, *_section(cli, "dmkl"), *codes]) + "\n"
 
 
-def _of(command: click.Command, name: str) -> Iterator[str]:
+def _section(command: click.Command, name: str) -> Iterator[str]:
     context = click.Context(command, info_name=name)
     yield f"## {' '.join([name, *command.collect_usage_pieces(context)])}"
     yield ""
@@ -35,9 +33,9 @@ def _of(command: click.Command, name: str) -> Iterator[str]:
         yield f"* `{names}{value}` {option.help}"
     yield from [""] if options else []
     if isinstance(command, click.Group):
-        for own in command.commands.values():
-            yield from _of(own, f"{name} {own.name}")
+        for subcommand in command.commands.values():
+            yield from _section(subcommand, f"{name} {subcommand.name}")
 
 
 if __name__ == "__main__":
-    click.echo(reference(), nl=False)
+    REFERENCE.write_text(reference(), encoding="utf-8")

@@ -1,4 +1,4 @@
-"""dmkl report: the report of a run, written again."""
+"""dmkl report: write the report of a run again."""
 
 from __future__ import annotations
 
@@ -12,25 +12,23 @@ from dmkl.cli.console import Console
 
 @click.command()
 @click.argument("run", metavar="RUN")
-@click.option("-o", "--output", metavar="FILE", help="Where to (default: report.html in RUN).")
+@click.option("-o", "--output", metavar="FILE", help="The file to write (default: report.html in RUN).")
 @click.option(
     "--open-sample",
-    "opened",
+    "explained",
     multiple=True,
     type=click.IntRange(0),
     metavar="N",
-    help="Show what the kernels added for held-out sample N, counted from 0; several times for several samples.",
+    help="Explain the prediction for held-out sample N, counted from 0, by the kernels' contributions; repeatable.",
 )
 @options.output
-def report(run: str, output: str | None, opened: tuple[int, ...], as_json: bool, verbose: int, quiet: bool) -> None:
-    """Write the report of RUN as one HTML file; of an unfinished run, with what is there so far."""
-    from dmkl.run import RunDirectory
-    from dmkl.run import report as write
+def report(run: str, output: str | None, explained: tuple[int, ...], console: Console) -> None:
+    """Write the report of RUN, finished or not, as one HTML file."""
+    from dmkl.run import RunDirectory, write_run_report
     from dmkl.runtime import Local
 
-    console = Console(as_json=as_json, verbosity=options.verbosity(verbose, quiet))
-    directory = RunDirectory(Path(run))
+    directory = RunDirectory(run)
     path = Path(output) if output else directory.report
-    contents = write(directory, path, Local(), opened)
+    contents = write_run_report(directory, path, Local(), explained)
     console.line("report", str(path), *([] if contents.finished else ["of an unfinished run"]))
     console.result({"report": str(path), "bytes": path.stat().st_size, "finished": contents.finished})

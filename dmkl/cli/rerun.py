@@ -1,4 +1,4 @@
-"""dmkl rerun: is a run what its directory says it is?"""
+"""dmkl rerun: train a finished run again and compare."""
 
 from __future__ import annotations
 
@@ -7,15 +7,11 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import click
 
-from dmkl._util.files import make_folder
 from dmkl.cli import options
-from dmkl.cli.console import Console
-from dmkl.cli.source import budget
-from dmkl.cli.training import carry_out
+from dmkl.cli.console import Console, StageLines
 from dmkl.errors import NotTheSame
 
 
@@ -26,44 +22,50 @@ from dmkl.errors import NotTheSame
     "--output",
     type=click.Path(),
     metavar="OTHER",
-    help="Keep the second run here (default: compared and removed).",
+    help="Keep the second run in this directory (default: removed after the comparison).",
 )
 @options.where
 @options.output
-def rerun(run: str, output: str | None, as_json: bool, verbose: int, quiet: bool, **named: Any) -> None:
-    """Train again what RUN holds, and compare: model arrays bit for bit, certificate, scores.
+def rerun(run: str, output: str | None, console: Console, **named: object) -> None:
+    """Train again with the configuration of the finished run RUN, and compare the model arrays bit for bit, the
+    certificate and the scores.
 
-    Exit code 0 means the same. Otherwise what differs is listed, and which versions changed.
+    Exit code 0 means that everything is the same. Otherwise the differences and the changed versions are listed.
     """
-    from dmkl.run import RunDirectory, train, tune_run
+    from dmkl.run import RunDirectory, open_run, train_run, tune_run
     from dmkl.run.rerun import compare, recorded
 
-    console = Console(as_json=as_json, verbosity=options.verbosity(verbose, quiet))
-    first = RunDirectory(Path(run))
+    first = RunDirectory(run)
     config, memory = recorded(first, options.overrides((), **named))
-    with _place(first.path, output) as folder:
-        unsaid = () if output else ("report",)  # it will be gone
-        work = tune_run if first.tuned.exists() else train
-        carry_out(work, config, RunDirectory(folder), budget(config, memory), console, unsaid=unsaid)
-        found = compare(first, RunDirectory(folder))
-    for text in found.changed:
+    with _second_directory(first.path, output) as folder:
+        second = RunDirectory(folder)
+        listener = StageLines(console, report=bool(output))  # otherwise the report is removed at once
+        with (
+            console.progress(),
+            open_run(config, second, default_memory=memory, observer=console.observe, listener=listener) as context,
+        ):
+            repeat = tune_run if first.tuned.exists() else train_run
+            repeat(context)
+        comparison = compare(first, second)
+    for text in comparison.changed:
         console.line("changed", text)
-    for text in found.differences:
+    for text in comparison.differences:
         console.line("differs", text)
-    if found.same:
+    if comparison.same:
         console.line("rerun", "the same: model bit for bit, certificate, scores")
-    console.result({"same": found.same, "differences": found.differences, "changed": found.changed})
-    if not found.same:
-        raise NotTheSame(f"{run} gave something else this time: {found.differences[0]}")
+    console.result(
+        {"same": comparison.same, "differences": comparison.differences, "changed": comparison.changed},
+    )
+    if not comparison.same:
+        raise NotTheSame(f"the second run of {run} differs from the first: {comparison.differences[0]}")
 
 
 @contextmanager
-def _place(first: Path, output: str | None) -> Iterator[Path]:
-    """Where the second run goes: a folder that stays, or one beside the first that does not."""
+def _second_directory(first: Path, output: str | None) -> Iterator[Path]:
+    """The directory of the second run: the named one, or a temporary one beside the first."""
     if output:
         yield Path(output)
         return
-    make_folder(first.parent)
     folder = Path(tempfile.mkdtemp(prefix=f".{first.name}.", dir=first.absolute().parent))
     try:
         yield folder / "run"

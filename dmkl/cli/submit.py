@@ -1,18 +1,15 @@
-"""dmkl submit: the whole run as a batch job."""
+"""dmkl submit: a whole run as a batch job."""
 
 from __future__ import annotations
 
 import os
 import sys
 from pathlib import Path
-from typing import Any
 
 import click
 
 from dmkl.cli import options
 from dmkl.cli.console import Console
-from dmkl.cli.source import read_source
-from dmkl.config import from_environment
 from dmkl.errors import ConfigError
 
 
@@ -29,42 +26,41 @@ def submit(
     dry_run: bool,
     example: str | None,
     settings: tuple[str, ...],
-    as_json: bool,
-    verbose: int,
-    quiet: bool,
-    **named: Any,
+    cluster: str | None,
+    console: Console,
+    **named: object,
 ) -> None:
-    """Queue `dmkl train` as a batch job that starts its own worker jobs (by default through SLURM: --cluster slurm).
+    """Submit `dmkl train` as a batch job that starts its own worker jobs (by default through SLURM: --cluster slurm).
 
-    Before its walltime it goes back into the queue, and then continues from its checkpoint. Show its progress: dmkl
-    status RUN.
+    Shortly before its time limit the job returns to the queue, and later continues from its last checkpoint. Follow it
+    with: dmkl status RUN.
     """
-    from dmkl.run import RunDirectory
+    from dmkl.config import from_environment
+    from dmkl.run import RunDirectory, read_experiment
     from dmkl.runtime.jobs import SCHEDULERS, default_scheduler, find_scheduler
     from dmkl.runtime.jobs.coordinator import SCRIPT, coordinator_script, submit_script
     from dmkl.runtime.jobs.profile import read_profile
     from dmkl.runtime.tls import require_private
 
-    console = Console(as_json=as_json, verbosity=options.verbosity(verbose, quiet))
-    named["cluster"] = named.get("cluster") or default_scheduler()
-    overrides = options.overrides(settings, **named)
-    given = read_source(source, example, overrides)
-    scheduler = find_scheduler(named["cluster"])
+    cluster = cluster or default_scheduler()
+    overrides = options.overrides(settings, **named, cluster=cluster)
+    experiment = read_experiment(source, example, overrides)
+    scheduler = find_scheduler(cluster)
     if scheduler is None:
         known = ", ".join(f"--cluster {name}[:PROFILE]" for name in SCHEDULERS)
-        raise ConfigError(f"dmkl submit needs a batch scheduler, not '{named['cluster']}'", f"use {known}")
-    profile = read_profile(named["cluster"], given.config.cluster)
+        raise ConfigError(f"dmkl submit needs a batch scheduler, not '{cluster}'", f"use {known}")
+    profile = read_profile(cluster, experiment.config.cluster)
     require_private(profile.interface, tls=profile.tls, insecure=profile.insecure)
-    run = RunDirectory(Path(output or Path("runs", given.name)).absolute())
-    run.check(given.config)
+    run = RunDirectory(Path(output or Path("runs", experiment.name)).absolute())
+    run.check(experiment.config)
     what = ["--example", example] if example else [str(Path(str(source)).absolute())]
     command = [profile.python or sys.executable, "-m", "dmkl", "train", *what, "-o", str(run.path)]
     for key, value in {**from_environment(os.environ), **overrides}.items():  # a job may have another environment
         command += ["-s", f"{key}={value}"]
-    script = coordinator_script(scheduler, profile, run.cluster, given.name, command)
+    script = coordinator_script(scheduler, profile, run.cluster, experiment.name, command)
     if dry_run:
         console.text(script)
         return
     job = submit_script(scheduler, script, run.cluster)
-    console.line("job", job, str(run.path), f"see dmkl status {run.path}")
+    console.line("job", job, str(run.path), f"follow it with: dmkl status {run.path}")
     console.result({"job": job, "run": str(run.path), "script": str(run.cluster / SCRIPT)})

@@ -21,6 +21,7 @@ from dmkl.config.sections import (
     DataConfig,
     FormulationConfig,
     KernelConfig,
+    Parameters,
     RunConfig,
     SolveConfig,
     TuneConfig,
@@ -32,6 +33,7 @@ from dmkl.errors import ConfigError, did_you_mean
 PREFIX = "DMKL_"
 SETTABLE = (*SECTIONS, "cluster")
 COMMAND_LINE = "command line"
+Table = Mapping[str, Any]  # as TOML and JSON read it
 Settings = Mapping[str, str]  # 'section.key' = 'value as in TOML'
 
 
@@ -62,7 +64,7 @@ def read_config(path: Path, overrides: Settings | None = None, environment: Sett
 
 
 def parse_config(
-    table: Mapping[str, Any],
+    table: Table,
     *,
     base: Path | None = None,
     overrides: Settings | None = None,
@@ -99,7 +101,7 @@ def parse_config(
     return config
 
 
-def _parse(table: Mapping[str, Any], overrides: Settings, environment: Settings, source: str) -> Config:
+def _parse(table: Table, overrides: Settings, environment: Settings, source: str) -> Config:
     refuse_unknown(table, TABLES, "the configuration")
     table = replace_values(table, {**environment, **overrides})
     refuse_unknown(table, TABLES, "the configuration")
@@ -219,9 +221,9 @@ def variable(dotted: str) -> str:
     return f"{PREFIX}{section.upper()}_{key.upper() if known else key}"
 
 
-def replace_values(table: Mapping[str, Any], settings: Settings) -> dict[str, Any]:
+def replace_values(table: Table, settings: Settings) -> Parameters:
     """A copy of the tables with each 'section.key' replaced by a value written as in TOML (bare words are text)."""
-    result: dict[str, Any] = json.loads(json.dumps(table, default=str))
+    result: Parameters = json.loads(json.dumps(table, default=str))
     own = result.get("formulation", {})
     if isinstance(own, dict) and settings.get("formulation.name", own.get("name")) != own.get("name"):
         result["formulation"] = {}  # the constants of another formulation

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import typing
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dmkl.config.sections import (
     TABLES,
@@ -23,16 +23,19 @@ from dmkl.config.sections import (
 )
 from dmkl.config.strict import alternatives, is_required, type_hints
 
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
 Schema = dict[str, Any]
 TYPES = {int: {"type": "integer"}, str: {"type": "string"}, bool: {"type": "boolean"}}
 NUMBER = {"anyOf": [{"type": "number"}, {"enum": ["inf"]}]}
 
 
 def json_schema(
-    kernels: Mapping[str, type[Any]],
-    formulations: Mapping[str, type[Any]],
+    kernels: Mapping[str, type[DataclassInstance]],
+    formulations: Mapping[str, type[DataclassInstance]],
     oracles: Iterable[str],
-    cluster: type[Any],
+    cluster: type[DataclassInstance],
 ) -> Schema:
     """The schema of experiments.
 
@@ -73,7 +76,7 @@ def json_schema(
     }
 
 
-def _table(cls: Any, *, grid: bool = False) -> Schema:
+def _table(cls: type[DataclassInstance], *, grid: bool = False) -> Schema:
     """A table with the fields of a dataclass as keys; with `grid` each value may be a list of such values."""
     hints = type_hints(cls)
     fields = [field for field in dataclasses.fields(cls) if field.name != "params"]
@@ -87,14 +90,16 @@ def _table(cls: Any, *, grid: bool = False) -> Schema:
     return {**table, "required": needed} if needed else table
 
 
-def _variant(cls: type[Any], naming: str, name: str, own: type[Any], *, grid: bool = False) -> Schema:
+def _variant(
+    cls: type[DataclassInstance], naming: str, name: str, own: type[DataclassInstance], *, grid: bool = False
+) -> Schema:
     """The table of one kernel or formulation: the keys all of them have, and its own."""
     table, constants = _table(cls), _table(own, grid=grid)
     properties = {**table["properties"], **constants["properties"], naming: {"enum": [name]}}
     return {**table, "description": constants["description"], "properties": properties, "required": [naming]}
 
 
-def _field(field: dataclasses.Field[Any], hint: Any, grid: bool) -> Schema:
+def _field(field: dataclasses.Field[Any], hint: object, grid: bool) -> Schema:
     schema = _type(hint)
     if field.metadata.get("choices"):
         schema = {"enum": list(field.metadata["choices"])}
@@ -107,13 +112,13 @@ def _field(field: dataclasses.Field[Any], hint: Any, grid: bool) -> Schema:
     return schema
 
 
-def _plain(default: Any) -> Any:
+def _plain(default: object) -> object:
     if isinstance(default, tuple):
         return list(default)
     return str(default) if default in (float("inf"), float("-inf")) else default
 
 
-def _type(hint: Any) -> Schema:
+def _type(hint: object) -> Schema:
     options = alternatives(hint)
     if len(options) > 1:
         return {"anyOf": [_type(option) for option in options]}
@@ -121,8 +126,8 @@ def _type(hint: Any) -> Schema:
     if typing.get_origin(hint) is tuple:
         item = _type(typing.get_args(hint)[0])
         return {"anyOf": [item, {"type": "array", "items": item}]}
-    if dataclasses.is_dataclass(hint):
+    if isinstance(hint, type) and dataclasses.is_dataclass(hint):
         return _table(hint)
     if hint is float:
         return dict(NUMBER)
-    return dict(TYPES.get(hint, {"type": "object"}))
+    return dict(TYPES[hint]) if isinstance(hint, type) and hint in TYPES else {"type": "object"}

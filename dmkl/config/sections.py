@@ -6,7 +6,10 @@ import dataclasses
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 T = TypeVar("T")
 Parameters = dict[str, Any]
@@ -129,7 +132,7 @@ class Config:
     cluster: Parameters = field(default_factory=dict)  # values that replace those of the cluster profile
     origins: Mapping[str, str] = field(default_factory=dict, compare=False)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Parameters:
         """The configuration as plain tables, from which it can be read again."""
         return {
             "data": _plain(self.data),
@@ -143,7 +146,7 @@ class Config:
         }
 
 
-SECTIONS: dict[str, type[Any]] = {  # the tables with fixed keys; views, kernels and cluster hold tables
+SECTIONS: dict[str, type] = {  # the tables with fixed keys; views, kernels and cluster hold tables
     "data": DataConfig,
     "formulation": FormulationConfig,
     "solve": SolveConfig,
@@ -153,6 +156,6 @@ SECTIONS: dict[str, type[Any]] = {  # the tables with fixed keys; views, kernels
 TABLES = tuple(f.name for f in dataclasses.fields(Config) if f.name != "origins")
 
 
-def _plain(value: Any) -> dict[str, Any]:
-    plain: dict[str, Any] = json.loads(json.dumps(dataclasses.asdict(value)))
+def _plain(value: DataclassInstance) -> Parameters:
+    plain: Parameters = json.loads(json.dumps(dataclasses.asdict(value)))
     return plain

@@ -49,7 +49,7 @@ def construct(cls: type[T], table: object, where: str, origins: Mapping[str, str
         hint, choices = type_hints(cls)[key], fields[key].metadata.get("choices")
         name = f"{where} {key}" + (f", from the {origins[key]}," if origins and key in origins else "")
         if dataclasses.is_dataclass(hint):
-            values[key] = construct(typing.cast(type[Any], hint), value, f"[{key}] of {where}")
+            values[key] = construct(typing.cast(type, hint), value, f"[{key}] of {where}")
         else:
             values[key] = _convert(value, hint, name)
         if choices and values[key] not in choices:

@@ -7,11 +7,12 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import isqrt
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from dmkl._util.types import Array, Block
 from dmkl.config import KINDS
 from dmkl.data.labels import Labels, as_index
 from dmkl.errors import ConfigError, DataError, did_you_mean
@@ -19,15 +20,14 @@ from dmkl.errors import ConfigError, DataError, did_you_mean
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
-Block: TypeAlias = "NDArray[Any] | csr_array"
-
 
 @dataclass(frozen=True, eq=False)
 class View:
-    """One block of data; for distance and kernel, values[i, j] relates sample i to training sample j.
+    """One named block of data.
 
-    Where that is not symmetric, values[i, j] is k(x_i, x_j) among the training samples themselves, and k(x_j, x) for
-    another sample x in row i: a score sums over the first argument.
+    In a distance or kernel view, values[i, j] relates sample i to training sample j. If such a view is not symmetric,
+    values[i, j] is k(x_i, x_j) between training samples, and k(x_j, x) for another sample x in row i, because a score
+    sums over the first argument.
     """
 
     name: str
@@ -42,11 +42,11 @@ class View:
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """Views of the same n samples; refuses views or labels that disagree about n."""
+    """Views of the same n samples, and their labels; different numbers of samples are refused."""
 
     views: dict[str, View]
     labels: Labels | None = None
-    rows: NDArray[np.intp] | None = None  # in the data these samples were held out from
+    rows: NDArray[np.intp] | None = None  # numbers of these samples in the data that they were held out from
 
     def __post_init__(self) -> None:
         if not self.views:
@@ -69,20 +69,20 @@ class Dataset:
         return next(iter(self.views.values())).n
 
     def take(self, rows: ArrayLike) -> Dataset:
-        """Some samples; distance and kernel views keep their columns, the training samples."""
+        """Some samples; the columns of distance and kernel views stay the training samples."""
         index = as_index(rows)
         views = {name: replace(view, values=view.values[index]) for name, view in self.views.items()}
         labels = None if self.labels is None else self.labels.take(index)
         return Dataset(views, labels, None if self.rows is None else self.rows[index])
 
     def train_test(self, train_rows: ArrayLike, test_rows: ArrayLike) -> tuple[Dataset, Dataset]:
-        """Two sets of samples, both related to the training rows in distance and kernel views."""
+        """Training and test samples, whose distance and kernel views have the training samples as columns."""
         train, test = as_index(train_rows), as_index(test_rows)
         self.check_square()
         return self._related(train, train), self._related(test, train, others=True)
 
     def among(self, rows: ArrayLike) -> Dataset:
-        """Some samples, in distance and kernel views related to each other."""
+        """Some samples, which are also the columns of the distance and kernel views."""
         self.check_square()
         index = as_index(rows)
         return self._related(index, index)
@@ -97,14 +97,14 @@ class Dataset:
                 )
 
     def check_symmetric(self) -> None:
-        """Refuse distance and kernel views whose two halves differ by more than half precision rounds."""
+        """Refuse distance and kernel views whose two halves differ by more than rounding to half precision."""
         self.check_square()
         for view in self.views.values():
             if view.kind != "features" and view.symmetric:
                 _refuse_asymmetric(view)
 
     def fingerprint(self) -> str:
-        """A digest of the content that depends neither on the order of the views nor on memory layout."""
+        """A digest of the content; the order of the views and the memory layout do not matter."""
         digest = hashlib.blake2b(digest_size=16)
         for name in sorted(self.views):
             view = self.views[name]
@@ -116,7 +116,7 @@ class Dataset:
         return digest.hexdigest()
 
     def _related(self, rows: NDArray[np.intp], train: NDArray[np.intp], *, others: bool = False) -> Dataset:
-        """Some samples, related to the training samples; `others` are not those themselves."""
+        """Some samples, with the training samples as columns; `others` says that they are no training samples."""
         views = {}
         for name, view in self.views.items():
             if view.kind == "features":
@@ -131,11 +131,27 @@ class Dataset:
 
 
 def make_view(name: str, kind: str, raw: object, *, n: int | None = None, symmetric: bool = True) -> View:
-    """Check and convert one block: a matrix, a column, or the upper triangle of a distance or kernel matrix.
+    """Check and convert one block of data.
 
-    Single precision stays (float16 and uint8 become it), all other numbers become double. A triangle of s
-    values fits two sizes, n(n-1)/2 = s and n(n+1)/2 = s; `n` tells which. Without it distances are taken to
-    lack their zero diagonal and kernels to have theirs.
+    Parameters
+    ----------
+    name : of the view.
+    kind : "features", "distance" or "kernel".
+    raw : a matrix with one row a sample, a column (n,) of features, or the upper triangle of a distance or kernel
+        matrix, row by row. Features may be sparse.
+    n : the number of samples. A triangle of s values fits two sizes, n(n-1)/2 = s and n(n+1)/2 = s. Without n,
+        distances are taken to lack their zero diagonal, and kernels to have theirs.
+    symmetric : False for a kernel matrix that is not.
+
+    Returns
+    -------
+    View
+        Its values have single precision if `raw` had (or float16 or uint8), else double precision.
+
+    Raises
+    ------
+    DataError
+        The values are not real and finite, or have the wrong shape.
     """
     if kind not in KINDS:
         raise ConfigError(f"unknown kind '{kind}' of view '{name}'", did_you_mean(kind, list(KINDS)))
@@ -148,7 +164,7 @@ def make_view(name: str, kind: str, raw: object, *, n: int | None = None, symmet
     return View(name, kind, values, symmetric)
 
 
-def _dense(name: str, kind: str, raw: object, n: int | None) -> NDArray[Any]:
+def _dense(name: str, kind: str, raw: object, n: int | None) -> Array:
     try:
         array = np.asarray(raw)
     except ValueError:
@@ -161,7 +177,7 @@ def _dense(name: str, kind: str, raw: object, n: int | None) -> NDArray[Any]:
     return array
 
 
-def _sparse(name: str, kind: str, raw: Any) -> csr_array:
+def _sparse(name: str, kind: str, raw: csr_array) -> csr_array:
     from scipy.sparse import csr_array
 
     if kind != "features":
@@ -171,16 +187,16 @@ def _sparse(name: str, kind: str, raw: Any) -> csr_array:
     raw = raw.tocsr()
     data = _as_float(name, raw.data)
     values = csr_array((data, raw.indices, raw.indptr), shape=raw.shape, copy=True)
-    values.sum_duplicates()  # one form for one content: the fingerprint and the products rely on it
+    values.sum_duplicates()  # equal content gets equal arrays, on which the fingerprint relies
     values.eliminate_zeros()
     return values
 
 
-def _as_float(name: str, array: NDArray[Any]) -> NDArray[Any]:
+def _as_float(name: str, array: Array) -> Array:
     if array.dtype.kind not in "biuf":
         raise DataError(f"view '{name}' holds {array.dtype} values", "expected real numbers")
     small = array.dtype.kind in "uf" and array.dtype.itemsize <= (1 if array.dtype.kind == "u" else 4)
-    with np.errstate(over="ignore"):  # what overflows is reported as infinite
+    with np.errstate(over="ignore"):  # overflowing values are refused as infinite
         return np.ascontiguousarray(array, dtype=np.float32 if small else np.float64)
 
 
@@ -202,7 +218,7 @@ def _refuse_infinite(name: str, values: Block) -> None:
 def _refuse_asymmetric(view: View) -> None:
     values, step = view.values, 1024
     scale = max(abs(float(values.max())), abs(float(values.min())))
-    for start in range(0, view.n, step):  # in strips: the whole difference would be as large as the view
+    for start in range(0, view.n, step):  # in strips, because the whole difference would be as large as the view
         strip = values[start : start + step]
         off = np.argwhere(np.abs(strip - values[:, start : start + step].T) > 1e-3 * scale)
         if len(off):
@@ -214,8 +230,8 @@ def _refuse_asymmetric(view: View) -> None:
             )
 
 
-def _square(name: str, kind: str, triangle: NDArray[Any], n: int | None) -> NDArray[Any]:
-    """The symmetric matrix of an upper triangle given row after row, with or without its diagonal."""
+def _square(name: str, kind: str, triangle: Array, n: int | None) -> Array:
+    """The symmetric matrix of an upper triangle in row order, with or without its diagonal."""
     root = isqrt(8 * triangle.size + 1)
     if triangle.size == 0 or root * root != 8 * triangle.size + 1:
         raise DataError(f"{kind} view '{name}' is neither square nor a triangle: {triangle.size} values")
@@ -228,26 +244,26 @@ def _square(name: str, kind: str, triangle: NDArray[Any], n: int | None) -> NDAr
             f"{n} samples need {n * (n - 1) // 2} without the diagonal or {n * (n + 1) // 2} with it",
         )
     above = n - full  # 1 when the diagonal is left out
-    if above and kind == "kernel":  # zero is a distance's diagonal; a kernel's cannot be known
+    if above and kind == "kernel":  # the diagonal of distances is zero, that of a kernel is unknown
         raise DataError(f"kernel view '{name}' lacks its diagonal", f"give the {n * (n + 1) // 2} values with it")
     square = np.zeros((n, n), dtype=triangle.dtype)
     start = 0
-    for row in range(n - above):  # by rows: index arrays of the whole triangle would be larger than the matrix
+    for row in range(n - above):  # row by row, because index arrays of a triangle are larger than the matrix
         stop = start + n - above - row
         square[row, row + above :] = square[row + above :, row] = triangle[start:stop]
         start = stop
     return square
 
 
-def _parts(values: Block) -> Iterator[NDArray[Any]]:
+def _parts(values: Block) -> Iterator[Array]:
     if isinstance(values, np.ndarray):
         yield values
     else:
         yield values.data
-        yield values.indices.astype(np.int64)  # scipy picks the width of indices by its own rules
+        yield values.indices.astype(np.int64)  # scipy may choose either width for indices
         yield values.indptr.astype(np.int64)
 
 
-def _feed(digest: hashlib.blake2b, values: NDArray[Any], *words: str) -> None:
+def _feed(digest: hashlib.blake2b, values: Array, *words: str) -> None:
     digest.update(json.dumps([*words, values.dtype.str, *values.shape]).encode())
     digest.update(np.ascontiguousarray(values).reshape(-1).view(np.uint8).data)

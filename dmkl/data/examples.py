@@ -1,21 +1,20 @@
-"""Bundled examples: arrays made on the spot, without a network, in the form `read_arrays` gives."""
+"""Bundled examples: arrays by name, as `read_arrays` returns them, made without a network."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dmkl._util.registry import Registry
-from dmkl.data.readers.common import Arrays
+from dmkl._util.types import Array, Float64
+from dmkl.data.readers.base import Arrays
 
 EXAMPLES: Registry[Callable[[], Arrays]] = Registry("example")
 
 
 def digits() -> Arrays:
-    """The 1,797 handwritten digits of scikit-learn (8 x 8 pixels, 10 classes) seen in four ways."""
+    """The 1,797 handwritten digits of scikit-learn (8 x 8 pixels, 10 classes) in four views."""
     from sklearn.datasets import load_digits
 
     bundle = load_digits()
@@ -29,14 +28,14 @@ def digits() -> Arrays:
     }
 
 
-def _profiles(images: NDArray[Any]) -> NDArray[np.float64]:
-    """Ink by row, by column and by both diagonals: where the strokes lie, not what they are."""
+def _profiles(images: Array) -> Float64:
+    """Sums of ink over rows, columns and both diagonals: the position of the strokes, without their shape."""
     down = [np.trace(images, offset, axis1=1, axis2=2) for offset in range(-6, 7)]
     up = [np.trace(images[:, ::-1], offset, axis1=1, axis2=2) for offset in range(-6, 7)]
     return np.column_stack([images.sum(axis=2), images.sum(axis=1), *down, *up])
 
 
-def _gradients(images: NDArray[Any]) -> NDArray[np.float64]:
+def _gradients(images: Array) -> Float64:
     """Histograms of 8 gradient directions, weighted by strength, over overlapping cells of 4 x 4 pixels."""
     bins = 8
     rise, run = np.gradient(images, axis=(1, 2))
@@ -50,19 +49,19 @@ def _gradients(images: NDArray[Any]) -> NDArray[np.float64]:
         energy = strength * weight
         cells += [energy[:, r : r + 4, c : c + 4].sum(axis=(1, 2)) for r in (0, 2, 4) for c in (0, 2, 4)]
     blocks = np.column_stack(cells)
-    length: NDArray[np.float64] = np.linalg.norm(blocks, axis=1, keepdims=True)
+    length: Float64 = np.linalg.norm(blocks, axis=1, keepdims=True)
     return blocks / np.maximum(length, 1e-12)
 
 
-def _fourier(images: NDArray[Any]) -> NDArray[np.float64]:
+def _fourier(images: Array) -> Float64:
     """Magnitudes of the lower two-dimensional frequencies: shape without position."""
     spectrum = np.abs(np.fft.fftshift(np.fft.fft2(images), axes=(1, 2)))
-    # a real image's spectrum is symmetric about its centre (4, 4): half of it says everything
+    # the spectrum of a real image is symmetric about its centre (4, 4), so half of it suffices
     return spectrum[:, 1:8, 4:8].reshape(len(images), -1)
 
 
 def diabetes() -> Arrays:
-    """442 patients: ten measurements, and how far the illness had come a year later (regression)."""
+    """442 patients: ten measurements, and the progress of the disease after one year (regression)."""
     from sklearn.datasets import load_diabetes
 
     bundle = load_diabetes()

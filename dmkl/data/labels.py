@@ -1,13 +1,13 @@
-"""Labels of any kind a user brings, encoded once: class codes, an indicator matrix or a real target."""
+"""Labels of any kind, encoded once: as class codes, an indicator matrix or real targets."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from dmkl._util.types import Array, Float64
 from dmkl.config import TASKS
 from dmkl.errors import ConfigError, DataError, did_you_mean
 
@@ -17,17 +17,17 @@ class Labels:
     """One label a sample: codes (n,) int64, an indicator (n, L) uint8, or targets (n,) float64."""
 
     task: str  # binary | multiclass | multilabel | regression
-    values: NDArray[Any]
+    values: Array
     classes: tuple[str, ...]  # names in the order of the codes or columns; () for regression
 
     def __len__(self) -> int:
         return len(self.values)
 
     def take(self, indices: ArrayLike) -> Labels:
-        """The labels of some samples; the classes stay those of the whole."""
+        """The labels of some samples, with all classes."""
         return Labels(self.task, self.values[as_index(indices)], self.classes)
 
-    def signs(self) -> NDArray[np.float64]:
+    def signs(self) -> Float64:
         """(n, m) signs of one-against-rest: +1 in the class, -1 outside; binary has only its second class."""
         if self.task == "regression":
             raise DataError(
@@ -54,8 +54,16 @@ def as_index(rows: ArrayLike) -> NDArray[np.intp]:
 def make_labels(raw: object, task: str = "auto") -> Labels:
     """Encode labels and learn their classes, in sorted order.
 
-    Under `auto` a matrix is multilabel; text, truth values and whole numbers are classes, as are any two
-    distinct numbers; other numbers are regression targets.
+    Parameters
+    ----------
+    raw : text, numbers or truth values (n,), or a 0/1 or -1/+1 matrix (n, L) with one column a label.
+    task : "binary", "multiclass", "multilabel", "regression", or "auto". With "auto" a matrix is multilabel; text,
+        truth values, whole numbers and any two distinct numbers are classes; other numbers are regression targets.
+
+    Raises
+    ------
+    DataError
+        Labels are missing, do not fit the task, or have one class only.
     """
     if task not in TASKS:
         raise ConfigError(f"unknown task '{task}'", did_you_mean(task, list(TASKS)))
@@ -72,13 +80,13 @@ def make_labels(raw: object, task: str = "auto") -> Labels:
 
 
 def encode_like(raw: object, labels: Labels) -> Labels:
-    """Encode evaluation labels with the classes of `labels`; not all of them need occur."""
+    """Encode labels of other samples with the classes of `labels`; not every class has to occur."""
     values = _as_array(raw)
     if labels.task == "multilabel":
         indicator = _as_indicator(values[:, None] if values.ndim == 1 else values)
         if indicator.shape[1] != len(labels.classes):
             raise DataError(
-                f"labels have {indicator.shape[1]} columns where {len(labels.classes)} were learnt",
+                f"labels have {indicator.shape[1]} columns, the training labels {len(labels.classes)}",
                 "give the same label columns as in training",
             )
         return Labels(labels.task, indicator, labels.classes)
@@ -92,11 +100,13 @@ def encode_like(raw: object, labels: Labels) -> Labels:
     codes = {name: code for code, name in enumerate(labels.classes)}
     for name in names:
         if name not in codes:
-            raise DataError(f"class '{name}' was not learnt", did_you_mean(name, list(labels.classes)[:50]))
+            raise DataError(
+                f"class '{name}' does not occur in the training labels", did_you_mean(name, list(labels.classes)[:50])
+            )
     return Labels(labels.task, np.array([codes[name] for name in names], dtype=np.int64)[inverse], labels.classes)
 
 
-def _learn_classes(values: NDArray[Any], task: str) -> Labels:
+def _learn_classes(values: Array, task: str) -> Labels:
     names, inverse = _named(values)
     if len(names) < 2:
         raise DataError(f"the labels hold one class only ('{names[0]}')", "at least two are needed")
@@ -107,7 +117,7 @@ def _learn_classes(values: NDArray[Any], task: str) -> Labels:
     return Labels(task, inverse.astype(np.int64), tuple(names))
 
 
-def _learn_indicator(values: NDArray[Any], task: str) -> Labels:
+def _learn_indicator(values: Array, task: str) -> Labels:
     if task not in ("auto", "multilabel"):
         raise DataError(f"task {task} needs one label a sample, not a matrix of shape {values.shape}")
     indicator = _as_indicator(values)
@@ -118,8 +128,8 @@ def _learn_indicator(values: NDArray[Any], task: str) -> Labels:
     return Labels("multilabel", indicator, tuple(str(column) for column in range(indicator.shape[1])))
 
 
-def _as_array(raw: object) -> NDArray[Any]:
-    """A filled 1-D or 2-D array of finite numbers, truth values or text."""
+def _as_array(raw: object) -> Array:
+    """A non-empty array (n,) or (n, L) of finite numbers, truth values or text."""
     if hasattr(raw, "toarray"):  # scipy.sparse indicator matrices
         raw = raw.toarray()
     try:
@@ -145,7 +155,7 @@ def _as_array(raw: object) -> NDArray[Any]:
     return values
 
 
-def _refuse_missing(values: NDArray[Any]) -> None:
+def _refuse_missing(values: Array) -> None:
     missing = values == "" if values.dtype.kind == "U" else ~np.isfinite(values)
     if missing.any():
         first = np.argwhere(missing)[0]
@@ -153,20 +163,20 @@ def _refuse_missing(values: NDArray[Any]) -> None:
         raise DataError(f"the label of row {first[0]} is {what}", "leave out samples without a label")
 
 
-def _is_continuous(values: NDArray[Any]) -> bool:
-    """Whether numbers are measurements and not names of classes: neither whole nor just two."""
+def _is_continuous(values: Array) -> bool:
+    """Whether numbers are regression targets: some are not whole, and there are not exactly two."""
     if values.dtype.kind != "f" or bool((values == np.rint(values)).all()):
         return False
     return len(np.unique(values)) != 2
 
 
-def _as_targets(values: NDArray[Any]) -> NDArray[np.float64]:
+def _as_targets(values: Array) -> Float64:
     if values.dtype.kind == "U":
         raise DataError("regression needs numbers, but the labels are text", "set task = 'auto' for classes")
     return values.astype(np.float64)
 
 
-def _as_indicator(values: NDArray[Any]) -> NDArray[np.uint8]:
+def _as_indicator(values: Array) -> NDArray[np.uint8]:
     if values.dtype.kind == "U":
         raise DataError("a matrix of labels should hold 0/1 or -1/+1, not text")
     negative = 0 if bool((values >= 0).all()) else -1
@@ -178,14 +188,14 @@ def _as_indicator(values: NDArray[Any]) -> NDArray[np.uint8]:
     return np.asarray(values == 1, dtype=np.uint8)
 
 
-def _named(values: NDArray[Any]) -> tuple[list[str], NDArray[np.intp]]:
-    """The names of the distinct values in sorted order, and each sample's place among them."""
+def _named(values: Array) -> tuple[list[str], NDArray[np.intp]]:
+    """The names of the distinct values in sorted order, and the position of each sample's value among them."""
     distinct, inverse = np.unique(values, return_inverse=True)
     return [_name(value) for value in distinct], inverse
 
 
-def _name(value: Any) -> str:
-    # 3.0 and 3 are one class: files of different formats write the same labels differently
+def _name(value: object) -> str:
+    # 3.0 and 3 are one class: file formats differ in how they write the same labels
     if isinstance(value, np.floating) and value.is_integer():
         return str(int(value))
     return str(value)

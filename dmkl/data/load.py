@@ -1,23 +1,23 @@
-"""From the `[data]` and `[views]` tables to a data set, and its division into training and test samples."""
+"""From the `[data]` and `[views]` tables to data sets: all samples at once, training and test samples, or batches."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dmkl._util.types import Array, Block
 from dmkl.config import DataConfig, ViewConfig
-from dmkl.data.dataset import Block, Dataset, View, make_view
+from dmkl.data.dataset import Dataset, View, make_view
 from dmkl.data.examples import EXAMPLES
 from dmkl.data.labels import Labels, encode_like, make_labels
-from dmkl.data.readers import read_arrays
-from dmkl.data.readers.common import Arrays
+from dmkl.data.readers import read_arrays, stream_arrays
+from dmkl.data.readers.base import Arrays, Length, Shapes
+from dmkl.data.splits import split
 from dmkl.errors import ConfigError, DataError, did_you_mean
 
-PREFIXES = {"features": "X_", "distance": "D_", "kernel": "K_"}
+PREFIXES = {"features": "X_", "distance": "D_", "kernel": "K_"}  # of the names of arrays, by kind of view
 
 
 def read_source(data: DataConfig) -> Arrays:
@@ -43,33 +43,29 @@ def load_dataset(
     labels_needed: bool = True,
     like: Labels | None = None,
 ) -> Dataset:
-    """Read the samples of `data` as `views`, or as the views found when none are named.
+    """Read the samples of a [data] table.
 
-    Labels are learnt from the file or, with `like`, encoded as in training. Without `labels_needed` they are
-    None, except that labels to be encoded `like` others are taken if the file has them.
+    Parameters
+    ----------
+    data : the table that names files or an example, and the array of the labels.
+    views : the [views] tables by name; without any, the views that the names of the arrays announce.
+    labels_needed : whether data without labels are refused.
+    like : the labels of training, whose classes the labels are encoded with; without them classes are learnt.
+
+    Returns
+    -------
+    Dataset
+        Without labels if they are not needed, unless `like` is given and the files have labels.
     """
     return build_dataset(read_source(data), data, views, labels_needed=labels_needed, like=like)
 
 
 def load_split(data: DataConfig, views: Mapping[str, ViewConfig], seed: int) -> tuple[Dataset, Dataset | None]:
-    """The training samples and the samples held out, if any."""
+    """The training samples, and the test samples if any are held out."""
     arrays = read_source(data)
     dataset = build_dataset(arrays, data, views, labels_needed=True, like=None)
     marks = _find(arrays, data.split, "the split") if data.split else None
     return split(dataset, data, seed, marks)
-
-
-def split(dataset: Dataset, data: DataConfig, seed: int, marks: Block | None = None) -> tuple[Dataset, Dataset | None]:
-    """Divide by `marks` (1 = training sample), or at random: `data.test` of each class is held out."""
-    dataset.check_symmetric()
-    if marks is not None:
-        test = ~_as_mask(marks, data.split, dataset.n)
-    elif data.test == 0:
-        return dataset, None
-    else:
-        test = _random_test(dataset, data.test, np.random.default_rng(seed))
-    _refuse_one_sided(dataset.labels, ~test)
-    return dataset.train_test(~test, test)
 
 
 def build_dataset(
@@ -80,7 +76,7 @@ def build_dataset(
     labels_needed: bool,
     like: Labels | None,
 ) -> Dataset:
-    """What `load_dataset` makes, from arrays that have been read."""
+    """The data set of `load_dataset`, from arrays that have been read."""
     labels: Labels | None = None
     if labels_needed or (like is not None and data.labels in arrays):
         raw = _find(arrays, data.labels, "the labels")
@@ -101,7 +97,7 @@ def build_dataset(
 
 
 def _add_columns(made: dict[str, View], whole: View, names: Sequence[str]) -> None:
-    """Every column as a dense view of its own, called by its name or, if it has none, its number: "whole.column"."""
+    """Add every column as a dense view "whole.column", named by the column's name or, without one, its number."""
     if whole.kind != "features":
         raise ConfigError(f"[views.{whole.name}] each = true needs features, not a {whole.kind} matrix")
     columns = whole.values.tocsc() if hasattr(whole.values, "tocsc") else whole.values
@@ -120,7 +116,7 @@ def _find(arrays: Arrays, name: str, role: str) -> Block:
 
 
 def suggest(name: str, known: list[str]) -> str:
-    """A hint that sees through upper and lower case."""
+    """A hint at a known name, whatever its case."""
     same = [other for other in known if other.lower() == name.lower()]
     if same:
         return f"did you mean '{same[0]}'?"
@@ -128,10 +124,10 @@ def suggest(name: str, known: list[str]) -> str:
 
 
 def _count(arrays: Arrays, data: DataConfig, blocks: Mapping[str, tuple[str, Block]]) -> int | None:
-    """The number of samples as told by labels, split or a matrix; a triangle alone cannot tell it."""
-    told = [arrays[name] for name in (data.labels, data.split) if name in arrays]
-    told += [raw for _, raw in blocks.values() if raw.ndim == 2]
-    return next((int(raw.shape[0]) for raw in told if raw.ndim), None)
+    """The number of rows of the labels, the split or a matrix; None if there are only triangles of matrices."""
+    counted = [arrays[name] for name in (data.labels, data.split) if name in arrays]
+    counted += [raw for _, raw in blocks.values() if raw.ndim == 2]
+    return next((int(raw.shape[0]) for raw in counted if raw.ndim), None)
 
 
 def _pick(arrays: Arrays, name: str, view: ViewConfig, apart: set[str]) -> Block:
@@ -164,7 +160,7 @@ def _chosen_columns(arrays: Arrays, view: str, patterns: tuple[str, ...], apart:
     return [name for name in known if name in chosen]
 
 
-def _stack(columns: list[tuple[str, Block]], view: str) -> NDArray[Any]:
+def _stack(columns: list[tuple[str, Block]], view: str) -> Array:
     first, length = columns[0][0], len(columns[0][1])
     for name, values in columns:
         if not _is_numeric(values):
@@ -179,7 +175,10 @@ def _is_numeric(values: Block) -> bool:
 
 
 def discover(arrays: Arrays, apart: set[str], labels: str) -> dict[str, tuple[str, Block]]:
-    """The numeric columns of a table, whatever they are called, or else the views that the arrays' names announce."""
+    """The views of arrays without a [views] table: kind and values by name.
+
+    A table is one view of its numeric columns. Other arrays are views if their names announce one (`announced`).
+    """
     rest = [(name, values) for name, values in arrays.items() if name not in apart]
     numeric = [(name, values) for name, values in rest if values.ndim == 1 and _is_numeric(values)]
     shapes = {values.shape for _, values in rest} | ({arrays[labels].shape[:1]} if labels in arrays else set())
@@ -203,79 +202,55 @@ def discover(arrays: Arrays, apart: set[str], labels: str) -> dict[str, tuple[st
 
 
 def announced(array: str) -> tuple[str, str]:
-    """The kind ("" if none is said) and the view that an array's name announces."""
+    """The kind ("" if there is no prefix) and the view that the name of an array announces."""
     kind = next((kind for kind, prefix in PREFIXES.items() if array.startswith(prefix)), "")
     return kind, array.removeprefix(PREFIXES[kind]) if kind else array
 
 
-def _as_mask(marks: Block, name: str, n: int) -> NDArray[np.bool_]:
-    """True for training samples."""
-    values = np.asarray(marks.toarray() if hasattr(marks, "toarray") else marks)
-    values = values.reshape(-1) if values.ndim == 2 and 1 in values.shape else values
-    if values.shape != (n,):
-        raise DataError(f"split '{name}' has shape {values.shape} for {n} samples", "give one 0/1 value a sample")
-    if not _is_numeric(values) or not np.isin(values, (0, 1)).all():
-        raise DataError(f"split '{name}' holds values other than 0 and 1", "1 marks a training sample, 0 a test one")
-    mask: NDArray[np.bool_] = values != 0
-    if mask.all() or not mask.any():
-        raise DataError(f"split '{name}' marks {mask.sum()} of {n} samples for training", "mark some, but not all")
-    return mask
+def load_batches(
+    data: DataConfig, views: Mapping[str, ViewConfig], needed: Sequence[str], rows: int
+) -> Iterator[Dataset]:
+    """The samples of one file in batches, for files with more rows than memory can hold.
+
+    Formats that can be read in slices yield the arrays of consecutive rows; others are read whole and then cut. Arrays
+    without one row a sample are part of every batch.
+
+    Parameters
+    ----------
+    data : a [data] table with one path.
+    views : the [views] tables by name.
+    needed : names of the views whose rows are counted.
+    rows : the largest number of samples in a batch.
+    """
+    (path,) = data.path
+
+    def length(shapes: Shapes) -> int:
+        """The number of rows of a needed view, else the common length of the columns, else 0."""
+        sizes = [shapes[name][0] for name in _candidates(needed, views) if name in shapes]
+        columns = {shape[0] for shape in shapes.values() if len(shape) == 1}
+        return sizes[0] if sizes else columns.pop() if len(columns) == 1 else 0
+
+    for arrays in stream_arrays(path, rows, length) or _cut(read_arrays(path), rows, length):
+        yield build_dataset(arrays, data, views, labels_needed=False, like=None)
 
 
-def _random_test(dataset: Dataset, fraction: float, rng: np.random.Generator) -> NDArray[np.bool_]:
-    if not 0 < fraction < 1:
-        raise ConfigError(f"[data] test should be a fraction in [0, 1), not {fraction:g}")
-    labels, n = dataset.labels, dataset.n
-    if labels is not None and labels.task in ("binary", "multiclass"):
-        test = _stratified(labels, fraction, rng)
-    else:
-        test = np.zeros(n, dtype=np.bool_)
-        test[rng.permutation(n)[: min(round(fraction * n), n - 1)]] = True
-        if labels is not None and labels.task == "multilabel":
-            _bring_back(labels.values, test, rng)
-    if not test.any():
-        raise DataError(
-            f"a test fraction of {fraction:g} leaves none of {n} samples to test", "raise it or set it to 0"
-        )
-    return test
+def _candidates(needed: Sequence[str], views: Mapping[str, ViewConfig]) -> Iterator[str]:
+    """Names that the array of a view may have, the most specific first; a column of a view is `view.column`."""
+    for view in needed:
+        name = view if view in views else next((known for known in views if view.startswith(f"{known}.")), view)
+        if name in views and views[name].array:
+            yield views[name].array
+        yield from (f"{prefix}{name}" for prefix in PREFIXES.values())
+        yield from (name, "X")
 
 
-def _stratified(labels: Labels, fraction: float, rng: np.random.Generator) -> NDArray[np.bool_]:
-    """Hold out the same share of each class, by largest remainders, but never all of a class."""
-    counts = np.bincount(labels.values, minlength=len(labels.classes))
-    quota = fraction * counts
-    take = np.floor(quota + 1e-9).astype(np.int64)
-    extra = max(round(fraction * len(labels)) - int(take.sum()), 0)
-    by_remainder = np.lexsort((rng.random(len(counts)), take - quota))
-    take[by_remainder[:extra]] += 1
-    take = np.minimum(take, np.maximum(counts - 1, 0))
-    test = np.zeros(len(labels), dtype=np.bool_)
-    for code, share in enumerate(take):
-        test[rng.permutation(np.flatnonzero(labels.values == code))[:share]] = True
-    return test
-
-
-def _bring_back(indicator: NDArray[Any], test: NDArray[np.bool_], rng: np.random.Generator) -> None:
-    """Return to training a sample of every label, and of its absence, that would have none left there."""
-    for column in indicator.T:
-        for side in (column == 1, column == 0):
-            if not (side & ~test).any():
-                test[rng.choice(np.flatnonzero(side))] = False
-
-
-def _refuse_one_sided(labels: Labels | None, train: NDArray[np.bool_]) -> None:
-    """Refuse a training part in which a class or label, or its absence, does not occur."""
-    if labels is None or labels.task == "regression":
+def _cut(arrays: Arrays, rows: int, length: Length) -> Iterator[Arrays]:
+    n = length({name: values.shape for name, values in arrays.items() if values.ndim})
+    if not n:
+        yield arrays
         return
-    values = labels.values[train]
-    if labels.task == "multilabel":
-        inside = values.sum(axis=0, dtype=np.int64)
-    else:
-        inside = np.bincount(values, minlength=len(labels.classes))
-    for counts, what in (
-        (inside, "no training sample"),
-        (len(values) - inside, "no negative training sample"),
-    ):
-        for code in np.flatnonzero(counts == 0):
-            name = labels.classes[code]
-            raise DataError(f"class '{name}' has {what} in the split", "use another split or leave the class out")
+    for start in range(0, n, rows):
+        yield {
+            name: values[start : start + rows] if values.ndim and values.shape[0] == n else values
+            for name, values in arrays.items()
+        }

@@ -1,17 +1,17 @@
-"""Scikit-learn estimators: one small class each, everything common in `base.py`."""
+"""Scikit-learn estimators: small classes for the formulations; everything they share is in `base.py`."""
 
 from dmkl.estimators.base import KernelClassifier, KernelEstimator, KernelRegressor
 from dmkl.estimators.joint import ObscureClassifier, SharedMKLClassifier
 from dmkl.estimators.kernel_bank import KernelBank
-from dmkl.estimators.mikl import MIKLClassifier
-from dmkl.estimators.separate import (
+from dmkl.estimators.one_vs_rest import (
     L1MKLClassifier,
     LpMKLClassifier,
+    MIKLClassifier,
+    SpicyMKLClassifier,
     UniformMKLClassifier,
-    UniformMKLRegressor,
     VSKLClassifier,
 )
-from dmkl.estimators.spicy import SpicyMKLClassifier, SpicyMKLRegressor
+from dmkl.estimators.regression import SpicyMKLRegressor, UniformMKLRegressor
 
 ESTIMATORS = (
     UniformMKLClassifier,

@@ -1,6 +1,6 @@
-"""What every scikit-learn estimator of dmkl shares: an estimator is its formulation and the constants it lets one set.
+"""What all scikit-learn estimators share: an estimator is a formulation and those of its constants that can be set.
 
-Parameters are dataclass fields, so that a class lists each of them once; nothing is checked before `fit`.
+Parameters are dataclass fields, so a class lists each of them once; nothing is checked before `fit`.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import warnings
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,58 +18,86 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, validate_data
 
 from dmkl._util.types import Float64
 from dmkl.data import Dataset, Labels
 from dmkl.errors import ConfigError, DataError
+from dmkl.estimators import docstrings
 from dmkl.estimators.inputs import KernelInput
-from dmkl.estimators.training import TrainingSet
-from dmkl.model import Source, make_model
+from dmkl.estimators.training_set import TrainingSet
+from dmkl.model import TrainingKernels, make_model
+from dmkl.problems import Formulation
 from dmkl.runtime import Local, Runtime, open_runtime
 from dmkl.solvers import solve
 from dmkl.stack import KernelStack, open_stack
 from dmkl.store import KernelStore
 
-_Asked = tuple[Source, KernelStack, Labels, Float64 | None]
+_Inputs = tuple[TrainingKernels, KernelStack, Labels, Float64 | None]  # of `solve`
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class KernelEstimator(KernelInput):
-    """Learns weights of kernels over named groups of features.
+    """An estimator that learns weights of kernels over named groups of features.
 
-    `kernels` are tables like those of a configuration file, e.g. `{"kernel": "rbf", "width": ["1 median", 2.0]}`, by
-    default three Gaussian widths. `views` names groups of columns of X, `{"colour": slice(0, 3), "size": ["height",
-    "width"]}`, also by selectors such as `make_column_selector`; by default all columns are one view, "x". X may be a
-    dict of views instead, `{"colour": X1, "D_words": distances}`; or the path of a store, which has its own kernels and
-    labels. With `kernels="precomputed"` X is a stack of kernels shaped (n, n, s), to predict (n_new, n, s), and `views`
-    divides its last axis into groups.
+    X may be an array or a table, divided into views by its columns; a dict of views such as `{"colour": X1, "D_words":
+    distances}`; a stack of precomputed kernels; or the path of a kernel store, which has its own kernels and labels.
 
-    `tol` is the relative gap to prove, `max_seconds` a limit after which the best model found is kept. `n_jobs` threads
-    work, or the workers of `cluster`: "local:4", "tls://head:8786", or "current" for the Dask client that is current;
-    the model does not depend on them.
+    Parameters
+    ----------
+    <shared parameters>
 
-    After `fit`: `kernel_weights_` (m, s) for each class or target, `kernel_names_`, `intercept_`, the proved `gap_`,
-    `n_passes_`, and `model_`, which `dmkl.model.save_model` keeps as one file.
+    Attributes
+    ----------
+    <shared attributes>
     """
 
-    formulation: ClassVar[type[Any]]
+    formulation: ClassVar[type[Formulation]]
+    _sections: ClassVar[dict[str, str]] = {
+        "shared parameters": docstrings.INPUTS + docstrings.SOLVING,
+        "shared attributes": docstrings.FITTED,
+        "shared errors": docstrings.RAISES,
+    }
     __metadata_request__predict = {"split": True}  # noqa: RUF012 - scikit-learn's own: no request needed for it
+    __doc__ = docstrings.complete(__doc__, _sections) if __doc__ else None
 
     tol: float = 1e-3
     max_seconds: float = np.inf
     seed: int = 0
     cluster: str = "none"
 
+    def __init_subclass__(cls, **options: object) -> None:
+        super().__init_subclass__(**options)
+        if cls.__doc__:
+            cls.__doc__ = docstrings.complete(cls.__doc__, cls._sections)
+
     def fit(self, X: Any, y: Any = None) -> Self:
-        """Learn weights and coefficients from samples X and their labels or targets y."""
+        """Learn kernel weights and coefficients.
+
+        Parameters
+        ----------
+        X : array of shape (n, n_features), dict of views, stack of kernels (n, n, s), or path of a store
+            The training samples.
+        y : array of shape (n,)
+            Their classes or targets; may be left out for a store that holds labels.
+
+        Returns
+        -------
+        self
+
+        Warns
+        -----
+        ConvergenceWarning
+            If the gap is not certified to `tol`.
+        """
         return self._fit(X, y)
 
     def _fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         with self._runtime() as runtime:
             stored = isinstance(X, str | os.PathLike)
-            source, stack, labels, counts = (self._opened if stored else self._built)(X, y, sample_weight, runtime)
+            origin, stack, labels, counts = (self._opened if stored else self._built)(X, y, sample_weight, runtime)
             fit = solve(
                 stack,
                 labels,
@@ -79,9 +108,9 @@ class KernelEstimator(KernelInput):
                 max_seconds=self.max_seconds,
             )
         if not fit.converged:
-            message = f"the gap is {fit.worst_gap:.1e} after {fit.rounds} rounds, not {self.tol:g}"
+            message = f"the certified gap is {fit.worst_gap:.1e} after {fit.rounds} rounds, above tol = {self.tol:g}"
             warnings.warn(message, ConvergenceWarning, stacklevel=3)
-        self.model_ = make_model(source, fit)
+        self.model_ = make_model(origin, fit)
         self.kernel_weights_ = self.model_.weights
         self.kernel_names_ = [kernel.name for kernel in self.model_.bank.kernels]
         self.intercept_ = self.model_.intercept
@@ -89,8 +118,8 @@ class KernelEstimator(KernelInput):
         self.n_passes_ = fit.passes
         return self
 
-    def _built(self, X: Any, y: Any, sample_weight: Any, runtime: Runtime) -> _Asked:
-        """Kernels computed from samples, those of weight 0 left out."""
+    def _built(self, X: Any, y: Any, sample_weight: Any, runtime: Runtime) -> _Inputs:
+        """Kernels computed from samples; samples of weight 0 are left out."""
         views, y = self._training_views(X, y)
         data, counts = Dataset(views), self._counts(y, sample_weight)
         if counts is not None and not counts.all():
@@ -102,8 +131,8 @@ class KernelEstimator(KernelInput):
         samples = TrainingSet.fit(self._tables(), Dataset(data.views, labels), runtime)
         return samples, samples.stack(runtime), labels, counts
 
-    def _opened(self, X: Any, y: Any, sample_weight: Any, runtime: Runtime) -> _Asked:
-        """The kernels of a store, and its labels unless there are others."""
+    def _opened(self, X: Any, y: Any, sample_weight: Any, runtime: Runtime) -> _Inputs:
+        """The kernels of a store; `y` or else its own labels."""
         if self.kernels is not None or self.views is not None:
             raise ConfigError("a store has its own kernels and views", "leave kernels and views out")
         store = KernelStore(Path(X))
@@ -114,14 +143,14 @@ class KernelEstimator(KernelInput):
         return store, open_stack(store.path, runtime=runtime), self._learnt(y), counts
 
     def _counts(self, y: Any, sample_weight: Any) -> Float64 | None:
-        """How many times each sample counts; None where that is once."""
+        """The factor of each sample's loss, None if all are 1."""
         if sample_weight is None:
             return None
         return np.asarray(_check_sample_weight(sample_weight, y, dtype=np.float64, ensure_non_negative=True))
 
     def _learnt(self, y: NDArray[Any]) -> Labels:
         """The labels or targets to train on."""
-        raise NotImplementedError  # classifiers and regressors each have their own
+        raise NotImplementedError  # classifiers and regressors define it
 
     def _scores(self, X: Any) -> Float64:
         """Scores (n, m) of new samples."""
@@ -129,7 +158,7 @@ class KernelEstimator(KernelInput):
         return self.model_.decision(data, Local(self._threads()))
 
     def _shares(self, X: Any) -> Float64:
-        """(n, m, s): what each kernel adds to the scores; the intercept is the rest."""
+        """(n, m, s): what each kernel contributes to the scores; the rest is the intercept."""
         data = self._new_views(X)
         return self.model_.shares(data, Local(self._threads()))
 
@@ -141,29 +170,64 @@ class KernelEstimator(KernelInput):
             )
         return open_runtime(self.cluster, workers=self._threads())
 
-    def _formulation(self) -> Any:
-        """The problem to solve: of its constants those that are parameters here, the others as by default."""
+    def _formulation(self) -> Formulation:
+        """The formulation with the constants that are parameters here; the others have their defaults."""
         parameters = self.get_params(deep=False)
         constants = [field.name for field in dataclasses.fields(self.formulation) if field.name in parameters]
         return self.formulation(**{name: parameters[name] for name in constants})
 
 
 class KernelClassifier(ClassifierMixin, KernelEstimator):
-    """Two classes, or many, one against the rest."""
+    """A classifier for two or more classes.
 
+    Parameters
+    ----------
+    <shared parameters>
+
+    Attributes
+    ----------
+    <shared attributes>
+    """
+
+    _sections: ClassVar[dict[str, str]] = {
+        **KernelEstimator._sections,
+        "shared attributes": docstrings.CLASSES + docstrings.FITTED,
+    }
     __metadata_request__decision_function = {"split": True}  # noqa: RUF012 - as above
 
     def predict(self, X: Any, *, split: bool = False) -> NDArray[Any]:
-        """The class of each sample; with `split` the shares (n, m, s) of the kernels in its scores."""
+        """The class of each sample.
+
+        Parameters
+        ----------
+        X : array of shape (n, n_features), dict of views, or stack of kernels (n, n_train, s)
+            New samples.
+        split : bool, default False
+            Return instead what each kernel contributes to the scores.
+
+        Returns
+        -------
+        array of shape (n,), or (n, m, s) with `split`
+        """
         if split:
             return self._shares(X)
         scores = self._scores(X)
         return np.asarray(self.classes_[self.model_.predict(scores).values])
 
     def decision_function(self, X: Any, *, split: bool = False) -> Float64:
-        """Scores: (n,) for two classes, positive for the second; else (n, m).
+        """The scores of each sample.
 
-        With `split` the shares (n, m, s) of the kernels, whose sum with `intercept_` they are.
+        Parameters
+        ----------
+        X : array of shape (n, n_features), dict of views, or stack of kernels (n, n_train, s)
+            New samples.
+        split : bool, default False
+            Return instead what each kernel contributes to the scores; with `intercept_` the contributions add up to
+            the scores.
+
+        Returns
+        -------
+        array of shape (n,) for two classes, positive for the second; (n, m) for more; (n, m, s) with `split`
         """
         if split:
             return self._shares(X)
@@ -179,11 +243,107 @@ class KernelClassifier(ClassifierMixin, KernelEstimator):
         return Labels(task, codes.astype(np.int64), tuple(str(name) for name in self.classes_))
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
+class WeightedClassifier(KernelClassifier):
+    """A classifier whose objective is a sum over samples, so that samples can have weights.
+
+    Parameters
+    ----------
+    <shared parameters>
+
+    Attributes
+    ----------
+    <shared attributes>
+    """
+
+    _sections: ClassVar[dict[str, str]] = {
+        **KernelClassifier._sections,
+        "shared parameters": docstrings.CLASS_WEIGHT + docstrings.INPUTS + docstrings.SOLVING,
+    }
+
+    class_weight: Mapping[Any, float] | str | None = None
+
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+        """Learn kernel weights and coefficients.
+
+        Parameters
+        ----------
+        X : array of shape (n, n_features), dict of views, stack of kernels (n, n, s), or path of a store
+            The training samples.
+        y : array of shape (n,)
+            Their classes; may be left out for a store that holds labels.
+        sample_weight : array of shape (n,), optional
+            Factor of each sample's loss: a weight of 2 duplicates a sample, 0 removes it.
+
+        Returns
+        -------
+        self
+
+        Warns
+        -----
+        ConvergenceWarning
+            If the gap is not certified to `tol`.
+        """
+        return self._fit(X, y, sample_weight)
+
+    def _counts(self, y: Any, sample_weight: Any) -> Float64 | None:
+        counts = super()._counts(y, sample_weight)
+        if self.class_weight is None:
+            return counts
+        by_class: Float64 = compute_sample_weight(self.class_weight, y)
+        return by_class if counts is None else counts * by_class
+
+
 class KernelRegressor(RegressorMixin, KernelEstimator):
-    """One real target."""
+    """A regressor for one real target.
+
+    Parameters
+    ----------
+    <shared parameters>
+
+    Attributes
+    ----------
+    <shared attributes>
+    """
+
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+        """Learn kernel weights and coefficients.
+
+        Parameters
+        ----------
+        X : array of shape (n, n_features), dict of views, stack of kernels (n, n, s), or path of a store
+            The training samples.
+        y : array of shape (n,)
+            Their targets; may be left out for a store that holds targets.
+        sample_weight : array of shape (n,), optional
+            Factor of each sample's loss: a weight of 2 duplicates a sample, 0 removes it.
+
+        Returns
+        -------
+        self
+
+        Warns
+        -----
+        ConvergenceWarning
+            If the gap is not certified to `tol`.
+        """
+        return self._fit(X, y, sample_weight)
 
     def predict(self, X: Any, *, split: bool = False) -> Float64:
-        """The target of each sample; with `split` the shares (n, 1, s) of the kernels in it."""
+        """The predicted target of each sample.
+
+        Parameters
+        ----------
+        X : array of shape (n, n_features), dict of views, or stack of kernels (n, n_train, s)
+            New samples.
+        split : bool, default False
+            Return instead what each kernel contributes to the predictions; with `intercept_` the contributions add up
+            to them.
+
+        Returns
+        -------
+        array of shape (n,), or (n, 1, s) with `split`
+        """
         return self._shares(X) if split else self._scores(X)[:, 0]
 
     def _learnt(self, y: NDArray[Any]) -> Labels:
@@ -191,7 +351,7 @@ class KernelRegressor(RegressorMixin, KernelEstimator):
 
 
 def _names(labels: Labels) -> NDArray[Any]:
-    """Labels as somebody would give them."""
+    """The labels of a store as a y: names of classes, or targets."""
     if labels.task == "multilabel":
         raise DataError("the store holds several labels a sample", "give y, one label a sample, or use dmkl.solve")
     return labels.values if labels.task == "regression" else np.array(labels.classes)[labels.values]

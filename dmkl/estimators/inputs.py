@@ -1,6 +1,7 @@
-"""What `fit` and `predict` are given, and the named views it stands for.
+"""The X of `fit` and `predict` as named views.
 
-A table of features, divided by columns; views by their names; or a stack of kernels (n, n, s), divided by its last.
+X is a table of features, divided by its columns; a dict of views; or a stack of kernels (n, n, s), divided by its last
+axis.
 """
 
 from __future__ import annotations
@@ -22,13 +23,13 @@ from dmkl.errors import ConfigError, DataError, did_you_mean
 
 DEFAULT_KERNELS = ({"kernel": "rbf", "width": ["0.5 median", "1 median", "2 median"]},)
 PRECOMPUTED = "precomputed"
-WHOLE = "x"  # the name of the one view of an X that is not divided
-NOTHING = "no_validation"  # what scikit-learn calls an argument that is not there
+WHOLE = "x"  # the view of an X that is not divided
+NO_LABELS = "no_validation"  # scikit-learn's mark for a y that is not there
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class KernelInput(BaseEstimator):
-    """What takes kernels over named views of X; see `KernelEstimator` for the parameters."""
+    """Kernels over named views of X; `KernelEstimator` describes the parameters."""
 
     kernels: Sequence[Mapping[str, Any]] | str | None = None
     views: Mapping[str, Any] | None = None
@@ -39,23 +40,23 @@ class KernelInput(BaseEstimator):
         return isinstance(self.kernels, str) and self.kernels == PRECOMPUTED
 
     def _threads(self) -> int:
-        """As many as `n_jobs` means to scikit-learn: one unless joblib's context says otherwise, -1 for all cores."""
+        """The number of threads that `n_jobs` stands for in scikit-learn and joblib."""
         return int(effective_n_jobs(self.n_jobs))
 
-    def _training_views(self, X: Any, y: Any = NOTHING) -> tuple[dict[str, View], Any]:
-        """The views of training samples, and y checked."""
+    def _training_views(self, X: Any, y: Any = NO_LABELS) -> tuple[dict[str, View], Any]:
+        """The views of the training samples, and y after scikit-learn's checks."""
         self.columns_: dict[str, NDArray[np.int64]] | None = None
-        self._kept: NDArray[np.int64] | None = None  # the samples of some weight, where there are others
-        of_y = {} if y is NOTHING else {"y_numeric": is_regressor(self)}
+        self._kept: NDArray[np.int64] | None = None  # samples with a weight above 0, None if all have one
+        of_y = {} if y is NO_LABELS else {"y_numeric": is_regressor(self)}
         if _is_dict(X):
-            return _mapped(X), y if y is NOTHING else validate_data(self, y=y, **of_y)
+            return _mapped(X), y if y is NO_LABELS else validate_data(self, y=y, **of_y)
         checked = validate_data(self, X, y, ensure_min_samples=2, **self._accepted(), **of_y)
         values, y = checked if isinstance(checked, tuple) else (checked, y)
         self.columns_ = self._chosen(X, values)
         return self._divided(values), y
 
     def _new_views(self, X: Any) -> Dataset:
-        """The views of other samples; distances and kernels are those to the samples that were learnt from."""
+        """The views of new samples; of distances and kernels the columns of the samples that were kept in training."""
         check_is_fitted(self)
         if _is_dict(X):
             views = _mapped(X)
@@ -72,7 +73,7 @@ class KernelInput(BaseEstimator):
         return {"accept_sparse": False if self._stacked else "csr", "allow_nd": self._stacked}
 
     def _tables(self) -> list[KernelConfig]:
-        """The kernels wanted; those of a stack are in the group of their name in `views`."""
+        """The kernels as configuration tables; precomputed ones are grouped by `views`."""
         if self._stacked:
             groups = self.columns_ or {}
             return [KernelConfig(PRECOMPUTED, _layers(name, groups[name]), group=name) for name in groups]
@@ -99,7 +100,7 @@ class KernelInput(BaseEstimator):
         used = max(int(chosen.max(initial=-1)) for chosen in self.columns_.values())
         if used >= len(stack):
             raise DataError(f"X has {len(stack)} kernels, more were fitted", "give them all, shaped (n, n_train, s)")
-        stack = np.ascontiguousarray(stack, dtype=np.float32)  # what tiles hold
+        stack = np.ascontiguousarray(stack, dtype=np.float32)  # the type of tiles
         return {
             layer: View(layer, "kernel", stack[a])
             for name, chosen in self.columns_.items()
@@ -114,7 +115,7 @@ class KernelInput(BaseEstimator):
 
 
 def _is_dict(X: Any) -> bool:
-    return isinstance(X, Mapping) and not issparse(X)  # a dok_array is a dict too
+    return isinstance(X, Mapping) and not issparse(X)  # a dok_array is a mapping too
 
 
 def _depth(values: NDArray[Any]) -> int:
@@ -128,7 +129,7 @@ def _layers(name: str, chosen: NDArray[np.int64]) -> tuple[str, ...]:
 
 
 def _mapped(X: Mapping[str, Any]) -> dict[str, View]:
-    """Views by their names, those of distances and kernels called D_name and K_name, as in files."""
+    """Views by name; D_name and K_name are distances and kernels, as in data files."""
     views = {}
     for array, values in X.items():
         kind, name = announced(array)
@@ -137,7 +138,7 @@ def _mapped(X: Mapping[str, Any]) -> dict[str, View]:
 
 
 def _columns(view: str, chosen: Any, names: list[str], count: int) -> NDArray[np.int64]:
-    """Column numbers from a slice, numbers, a mask, or names when X was a table with names."""
+    """Column numbers from a slice, numbers, a mask, or names if X is a table."""
     chosen = [chosen] if isinstance(chosen, str | int) else chosen
     if not isinstance(chosen, slice) and any(isinstance(key, str) for key in chosen):
         for key in chosen:

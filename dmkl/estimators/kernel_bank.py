@@ -1,4 +1,4 @@
-"""Kernels as a transformer: from samples to a stack of kernel values against the training samples."""
+"""Kernels as a transformer: from samples to their kernel values against the training samples."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 from sklearn.base import TransformerMixin
 
 from dmkl.data import Dataset
+from dmkl.estimators.docstrings import INPUTS, complete
 from dmkl.estimators.inputs import KernelInput
-from dmkl.estimators.training import TrainingSet
+from dmkl.estimators.training_set import TrainingSet
 from dmkl.model import check_views
 from dmkl.runtime import Local
 
@@ -21,16 +22,52 @@ ROWS = 1024  # samples of one task
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class KernelBank(TransformerMixin, KernelInput):
-    """Kernel values (n, n_train, s) of samples against the training samples, as estimators with
-    `kernels="precomputed"` take them.
+    """Kernel values of samples against the training samples, for estimators with `kernels="precomputed"`.
 
-    `kernels`, `views` and `n_jobs` are those of estimators. Widths, normalisers and centres are fitted on the training
-    samples, and kept. After `fit`: `kernel_names_`, and `groups_`, which kernels belong together: what `views` is to an
-    estimator that takes the stack.
+    Widths, normalisers and centres are fitted on the training samples.
+
+    Parameters
+    ----------
+    <shared parameters>
+
+    Attributes
+    ----------
+    kernel_names_ : list of s str
+        View, kernel and constants of each kernel, e.g. "x/rbf(width=1 median)".
+    groups_ : dict of str to lists of int
+        The kernels of each group: the parameter `views` of an estimator that is fitted on the stack.
+    training_ : TrainingSet
+        The training samples with their fitted kernels.
+    columns_ : dict of str to arrays of int, or None
+        The columns of each view; None if X was a dict.
+    n_features_in_ : int
+        Number of columns of X, if X was an array or a table.
+    feature_names_in_ : array of str
+        Names of the columns, if X had names.
+
+    See Also
+    --------
+    VSKLClassifier : Takes such a stack, and learns few kernels in every group.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmkl import KernelBank, VSKLClassifier
+    >>> X = np.random.default_rng(0).normal(size=(60, 4))
+    >>> y = np.where(X[:, 0] > X[:, 2], "yes", "no")
+    >>> bank = KernelBank(views={"first": [0, 1], "last": [2, 3]})
+    >>> stack = bank.fit_transform(X)
+    >>> stack.shape
+    (60, 60, 6)
+    >>> model = VSKLClassifier(C=10, kernels="precomputed", views=bank.groups_).fit(stack, y)
+    >>> model.predict(bank.transform([[1, 0, -1, 0], [-1, 0, 1, 0]]))
+    array(['yes', 'no'], dtype='<U3')
     """
 
+    __doc__ = complete(__doc__, {"shared parameters": INPUTS}) if __doc__ else None
+
     def fit(self, X: Any, y: Any = None) -> Self:
-        """Measure widths, traces and means; keep the samples."""
+        """Fit widths, normalisers and centres on the samples X, and keep the samples; y is ignored."""
         views, _ = self._training_views(X)
         self.training_ = TrainingSet.fit(self._tables(), Dataset(views), Local(self._threads()))
         bank = self.training_.bank
@@ -41,25 +78,25 @@ class KernelBank(TransformerMixin, KernelInput):
         return self
 
     def transform(self, X: Any) -> Float32:
-        """The stack of X against the training samples."""
+        """The kernel values of new samples X, of shape (n, n_train, s)."""
         data = self._new_views(X)
         widths = {name: view.values.shape[1] for name, view in self.training_.data.views.items()}
         check_views(self.training_.bank, widths, data)
         spans = [np.arange(start, min(start + ROWS, data.n)) for start in range(0, data.n, ROWS)]
         stack = np.empty((data.n, self.training_.grid.n, len(self.kernel_names_)), np.float32)
         tasks = ((self.training_, data.take(rows), stack[rows[0] : rows[-1] + 1]) for rows in spans)
-        for _ in Local(self._threads()).map(fill, tasks):
+        for _ in Local(self._threads()).map(_fill, tasks):
             pass
         return stack
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.transformer_tags.preserves_dtype = ["float32"]  # what kernels are kept in
+        tags.transformer_tags.preserves_dtype = ["float32"]  # the type of kernel values
         return tags
 
 
 class AgainstTraining:
-    """New samples against the training samples."""
+    """Pairs of new samples and training samples, as kernels take them."""
 
     same = False
 
@@ -73,8 +110,8 @@ class AgainstTraining:
         return self._new.views[view].values
 
 
-def fill(training: TrainingSet, new: Dataset, stack: Float32) -> None:
-    """The rows of new samples."""
+def _fill(training: TrainingSet, new: Dataset, stack: Float32) -> None:
+    """Write the kernel values of new samples into their rows of the stack."""
     bank = training.bank
     for a, values in bank.values(AgainstTraining(training.data, new)):
         means = training.means[a]

@@ -3,7 +3,7 @@
 from dmkl.model.calibration import Calibration, calibrate, load_calibration
 from dmkl.model.files import load_model, save_model
 from dmkl.model.metrics import METRICS, leading_metric, measure, per_class
-from dmkl.model.model import Model, Source, check_views, make_model, support_per_class
+from dmkl.model.model import Model, TrainingKernels, check_views, make_model, support_per_class
 from dmkl.model.predictions import Predictions, load_predictions, predictions, save_predictions
 
 __all__ = [
@@ -11,7 +11,7 @@ __all__ = [
     "Calibration",
     "Model",
     "Predictions",
-    "Source",
+    "TrainingKernels",
     "calibrate",
     "check_views",
     "leading_metric",

@@ -19,8 +19,8 @@ from dmkl.errors import OutputError, ResourceError, StoreError, one_line
 from dmkl.kernels import Bank
 from dmkl.model.checks import check_model
 from dmkl.model.model import Model
-from dmkl.store.arrays import put_array
-from dmkl.store.reading import array_of, get, read_header
+from dmkl.store.format import put_array
+from dmkl.store.validate import array_of, get, read_header
 from dmkl.store.views import StoredViews, describe_dataset, write_dataset
 from dmkl.version import __version__
 

@@ -189,8 +189,8 @@ class TrainingViews(Protocol):
         """The chosen samples (ascending) of a feature view, read in blocks of `tile`."""
 
 
-class Source(Protocol):
-    """What a fit was computed from: a `KernelStore`, or training samples in memory."""
+class TrainingKernels(Protocol):
+    """The kernels that a fit was computed from: a `KernelStore`, or those of training samples in memory."""
 
     @property
     def bank(self) -> Bank: ...
@@ -205,7 +205,7 @@ class Source(Protocol):
         """(s, n), zero where nothing is centred."""
 
 
-def make_model(source: Source, fit: Fit, kernels: list[int] | None = None) -> Model:
+def make_model(source: TrainingKernels, fit: Fit, kernels: list[int] | None = None) -> Model:
     """Keep of a fit what prediction needs; `kernels` says which of the source's kernels the fit was over."""
     n = source.grid.n
     bank = source.bank if kernels is None else source.bank.subset(kernels)

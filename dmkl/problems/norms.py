@@ -1,4 +1,4 @@
-"""Mixed norms over kernels: l1 inside a group, l_sigma across groups, and what solvers need of them.
+"""Mixed norms over kernels, l1 inside a group and l_sigma across groups: values, conjugates and derivatives.
 
 With u_j = sum_{a in j} ||w_a|| the regulariser is R = 1/2 ||u||_sigma^2. Its conjugate in the dual variables is
 Omega(D) = 1/2 ||N||_rho^2, N_j = max_{a in j} sqrt(D_a), 1/rho + 1/sigma = 1. One family holds FORMULATIONS section 1:
@@ -7,7 +7,7 @@ Omega(D) = 1/2 ||N||_rho^2, N_j = max_{a in j} sqrt(D_a), 1/rho + 1/sigma = 1. O
     L1MKL      one group                            rho = 2
     LpMKL(p)   one kernel a group, sigma = 2p/(p+1)   rho = 2p / (p - 1), and p = 1 is L1MKL
 
-Every function scales by the largest entry first, so that no power over- or underflows.
+Every function scales by the largest entry first, so that no power overflows or underflows.
 """
 
 from __future__ import annotations
@@ -15,25 +15,30 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from dmkl._util.types import Float64
+from dmkl._util.types import Float64, Samples
 
 
 @dataclass(frozen=True)
 class MixedNorm:
-    """`groups` numbers the group of each kernel from 0; `rho` in [1, inf) is the dual exponent across groups."""
+    """The regulariser of one grouping and exponent.
 
-    groups: NDArray[np.int64]
+    Parameters
+    ----------
+    groups : (s,) the number of the group of each kernel, from 0.
+    rho : the dual exponent across groups, in [1, inf).
+    """
+
+    groups: Samples
     rho: float
 
     @property
     def count(self) -> int:
-        """How many groups there are."""
+        """The number of groups."""
         return int(self.groups.max()) + 1
 
-    def among(self, kernels: NDArray[np.int64]) -> MixedNorm:
-        """The norm of some of the kernels, at least one of every group."""
+    def among(self, kernels: Samples) -> MixedNorm:
+        """The norm over some of the kernels, which include one of every group."""
         return self if len(kernels) == len(self.groups) else MixedNorm(self.groups[kernels], self.rho)
 
     def total(self, per_kernel: Float64) -> Float64:
@@ -60,7 +65,7 @@ class MixedNorm:
         return np.sqrt(largest)
 
     def slope(self, radii: Float64) -> Float64:
-        """Gradient of 1/2 ||N||_rho^2 at N > 0; what the weights of a group sum to is slope / N."""
+        """Gradient of 1/2 ||N||_rho^2 at N > 0; the weights of a group sum to slope / N."""
         largest = radii.max()
         scaled = radii / largest
         return np.asarray(largest * (scaled**self.rho).sum() ** (2 / self.rho - 1) * scaled ** (self.rho - 1))
@@ -75,7 +80,7 @@ class MixedNorm:
         return np.asarray(hessian)
 
     def uniform(self) -> Float64:
-        """Weights that treat groups alike, and the kernels of a group alike."""
+        """Initial weights (s,): the same total for every group, divided equally among its kernels."""
         radii = np.ones(self.count)
         return (self.slope(radii) / np.bincount(self.groups))[self.groups]
 

@@ -2,11 +2,11 @@
 
     pen(alpha) = lam/Q ||alpha||_{PQ}^Q = lam/Q sum_g ||alpha_g||_P^Q,     P, Q in {1, 2}
 
-over groups g of coefficients: those of one sample (r = 1) or of one kernel (r = 2). Coefficients come as a flat vector
-with the number of each one's group, so that any part of an array (s, n) is as good as all of it (`groups_of`).
+over groups g of coefficients: those of one sample (r = 1) or of one kernel (r = 2). Coefficients are a flat vector with
+the group number of each, so that a part of an array (s, n) is handled like the whole array (`groups_of`).
 
 (1, 1) makes single coefficients zero, (2, 1) whole groups, (1, 2) most members of every group (Kowalski and Torresani's
-elitist lasso), (2, 2) none. The (1, 2) map is FORMULATIONS' and not the paper's, which has a factor too many.
+elitist lasso), (2, 2) none. The (1, 2) map is that of FORMULATIONS; the paper's has a factor too many.
 """
 
 from __future__ import annotations
@@ -14,34 +14,35 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
-from dmkl._util.types import Float64
+from dmkl._util.types import Float64, Mask, Samples
 
-Groups = NDArray[np.int64]
-TINY = 1e-300  # what may stand for 0 below a fraction line
+TINY = 1e-300  # replaces 0 as a divisor
 
 
 @dataclass(frozen=True)
 class Jacobian:
-    """A generalised derivative of a proximal map: diag(diagonal) + sum_g factor_g v_g v_g', v_g the part of group g."""
+    """A generalised derivative of a proximal map: diag(diagonal) + sum_g factor_g v_g v_g'.
+
+    v_g is the part of `vector` that belongs to group g.
+    """
 
     diagonal: Float64
-    factor: Float64  # one a group; all zero where there is no second part
+    factor: Float64  # (count,), all zero if the derivative is diagonal
     vector: Float64
 
 
 @dataclass(frozen=True)
 class GroupNorm:
-    """The penalty with its constant over `count` groups; `groups` numbers the group of each coefficient."""
+    """The penalty with its constant lam over `count` groups; `groups` has the group number of each coefficient."""
 
     inner: int  # P
     outer: int  # Q
     lam: float
-    groups: Groups
+    groups: Samples
     count: int
 
-    def among(self, members: NDArray[np.int64]) -> GroupNorm:
+    def among(self, members: Samples) -> GroupNorm:
         """The penalty of some of the coefficients, the others being zero."""
         return replace(self, groups=self.groups[members])
 
@@ -57,7 +58,7 @@ class GroupNorm:
         return 0.5 * self.lam * float(np.square(self.norms(alpha)).sum())
 
     def dual_norms(self, V: Float64) -> Float64:
-        """The norm of V in every group that is dual to the inner one."""
+        """The dual of the inner norm of V in every group."""
         if self.inner == 2:
             return self.norms(V)
         largest = np.zeros(self.count)
@@ -65,15 +66,15 @@ class GroupNorm:
         return largest
 
     def largest(self, V: Float64) -> float:
-        """max_g of the dual norms: for Q = 1 the smallest lam with pen*(V) = 0, elsewhere infinite."""
+        """The largest dual norm of a group; for Q = 1 the smallest lam with a finite pen*(V), which is 0."""
         return float(self.dual_norms(V).max(initial=0.0))
 
     def conjugate(self, V: Float64) -> float:
-        """pen*(V), for Q = 1 of a V that is scaled down to where it is 0."""
+        """pen*(V); for Q = 1 it is 0, and V has to be in its domain."""
         return 0.0 if self.outer == 1 else float(np.square(self.dual_norms(V)).sum()) / (2 * self.lam)
 
     def reach(self, V: Float64) -> float:
-        """How far V may be scaled up with a finite pen*: infinite for Q = 2."""
+        """The largest factor of V with a finite pen*; infinite for Q = 2."""
         return np.inf if self.outer == 2 else self.lam / max(self.largest(V), TINY)
 
     def prox(self, u: Float64, step: float) -> Float64:
@@ -97,7 +98,7 @@ class GroupNorm:
         return alpha, Jacobian(active, -mu / (1.0 + mu * members), np.sign(alpha))
 
     def _prox(self, u: Float64, step: float) -> tuple[Float64, Float64]:
-        """The map, and what decides in each group: the norm of u for (2, 1), the threshold for (1, 2)."""
+        """The map, and for each group the norm of u for (2, 1) or the threshold for (1, 2)."""
         mu = step * self.lam
         if (self.inner, self.outer) == (1, 1):
             return np.sign(u) * np.maximum(np.abs(u) - mu, 0.0), np.full(self.count, mu)
@@ -110,7 +111,10 @@ class GroupNorm:
         return np.sign(u) * np.maximum(np.abs(u) - thresholds[self.groups], 0.0), thresholds
 
     def _elitist(self, sizes: Float64, mu: float) -> Float64:
-        """mu U_M / (1 + mu M) of every group: U_M sums its M largest, M the most for which the M-th exceeds it."""
+        """The threshold mu U_M / (1 + mu M) of every group, U_M the sum of its M largest sizes.
+
+        M is the largest number for which the M-th size exceeds the threshold.
+        """
         order = np.lexsort((-sizes, self.groups))
         sorted_sizes, owners = sizes[order], self.groups[order]
         starts = np.searchsorted(owners, np.arange(self.count))
@@ -125,10 +129,10 @@ class GroupNorm:
         return thresholds
 
 
-def groups_of(members: NDArray[np.bool_], r: int) -> tuple[Groups, int]:
-    """The group of each coefficient in a mask (s, n) of them, read row after row, and how many groups there are.
+def groups_of(members: Mask, r: int) -> tuple[Samples, int]:
+    """The group number of each coefficient that a mask (s, n) selects, in row order, and the number of groups.
 
-    r = 1: the coefficients of a sample are a group. r = 2: those of a kernel.
+    With r = 1 the coefficients of a sample are a group, with r = 2 those of a kernel.
     """
     kernels, samples = np.nonzero(members)
     return (samples, members.shape[1]) if r == 1 else (kernels, members.shape[0])

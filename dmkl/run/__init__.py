@@ -1,22 +1,36 @@
-"""Runs: from one configuration to kernels, model, scores and report."""
+"""Runs: from one configuration to kernels, model, scores and report.
 
-from dmkl.run.examples import EXAMPLES
-from dmkl.run.prepare import build, prepare, project, resolved, stored_config
-from dmkl.run.reporting import report
-from dmkl.run.rundir import RunDirectory
-from dmkl.run.training import Trained, train
-from dmkl.run.tuning import tune_run
+`experiment` reads what a command is given, `context` holds what one run shares, `directory` is where it is written and
+`records` names the keys of its JSON files. `prepare` makes the kernels; the other modules do the work of the command of
+their name.
+"""
+
+from dmkl.run.context import RunContext, StageListener, interruptible, open_run
+from dmkl.run.directory import RunDirectory
+from dmkl.run.experiment import EXAMPLES, Experiment, read_experiment, resolved, stored_config
+from dmkl.run.prepare import build, prepare_data, project
+from dmkl.run.report import write_run_report
+from dmkl.run.status import run_status
+from dmkl.run.train import RunResult, train_run
+from dmkl.run.tune import tune_run
 
 __all__ = [
     "EXAMPLES",
+    "Experiment",
+    "RunContext",
     "RunDirectory",
-    "Trained",
+    "RunResult",
+    "StageListener",
     "build",
-    "prepare",
+    "interruptible",
+    "open_run",
+    "prepare_data",
     "project",
-    "report",
+    "read_experiment",
     "resolved",
+    "run_status",
     "stored_config",
-    "train",
+    "train_run",
     "tune_run",
+    "write_run_report",
 ]

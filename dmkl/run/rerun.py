@@ -1,27 +1,26 @@
-"""A run done again: the same configuration, the same memory, and what came out different."""
+"""Repeating a finished run with the same configuration and memory limit, and comparing the results."""
 
 from __future__ import annotations
 
 import dataclasses
-import json
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 
+from dmkl._util.files import finite, read_json
+from dmkl._util.types import Table
 from dmkl.config import Config, Settings, parse_config
-from dmkl.errors import OutputError, StoreError
+from dmkl.errors import OutputError
 from dmkl.model import load_model
 from dmkl.model.files import ARRAYS
-from dmkl.run.rundir import RunDirectory, finite
+from dmkl.run.directory import RunDirectory
 
-SCORES = ("metrics", "average", "best_single")  # of a summary's score; the rest is times
-TRAIN = ("gap", "objective", "rounds", "passes", "svm_calls")
+SCORE_KEYS = ("metrics", "average", "best_single")  # of a summary's score; the others are times
+TRAIN_KEYS = ("gap", "objective", "rounds", "passes", "svm_calls")
 
 
 @dataclasses.dataclass(frozen=True)
 class Comparison:
-    """What differs between two runs, in words, and what changed around them."""
+    """Differences between the results of two runs, and changes of versions and machine, as sentences."""
 
     differences: list[str]
     changed: list[str]
@@ -32,28 +31,18 @@ class Comparison:
 
 
 def recorded(run: RunDirectory, settings: Settings) -> tuple[Config, int]:
-    """The configuration of a finished run, with other places to run at, and its limit of memory.
+    """The configuration of a finished run under the given settings, and its memory limit in bytes.
 
-    The limit is part of what is repeated: batches of classes, and so the last bits of sums, follow from it.
+    The limit is repeated too: the batches of classes depend on it, and on them the last bits of sums.
     """
     if not run.scores.is_file():
-        raise OutputError(f"{run.path} holds no finished run", "finish it with the same dmkl train command")
+        raise OutputError(f"{run.path} holds no finished run", "run the same dmkl train command again to finish it")
     config = parse_config(read_json(run.config), overrides=settings, source=f"run {run.path}")
     return config, int(read_json(run.manifest).get("memory", 0))
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    try:
-        found = json.loads(path.read_text())
-    except (OSError, ValueError) as error:
-        raise StoreError(f"cannot read {path}: {error}", "the run directory is damaged; train it again") from None
-    if not isinstance(found, dict):
-        raise StoreError(f"{path} is not what dmkl wrote", "the run directory is damaged; train it again")
-    return found
-
-
 def compare(first: RunDirectory, second: RunDirectory) -> Comparison:
-    """Data and kernels, model arrays bit for bit, certificate and scores; versions and machines beside them."""
+    """Compare data, kernels, model arrays (bit for bit), certificate and scores; list changed versions and machines."""
     before, after = read_json(first.manifest), read_json(second.manifest)
     differences = [
         f"the {what} changed since the first run"
@@ -75,14 +64,14 @@ def _models(first: RunDirectory, second: RunDirectory) -> list[str]:
     for name in ARRAYS:
         a, b = np.asarray(getattr(one, name)), np.asarray(getattr(other, name))
         if a.shape != b.shape:
-            found.append(f"model {name}: shape {a.shape}, then {b.shape}")
+            found.append(f"model {name}: shape {a.shape} before, {b.shape} now")
         elif a.tobytes() != b.tobytes():
             off = np.abs(a.astype(np.float64) - b.astype(np.float64)).max()
             found.append(f"model {name}: {int((a != b).sum())} of {a.size} values differ, by {off:.2g} at most")
     return found
 
 
-def _summaries(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
-    parts = [("tune", "formulation")] + [("train", key) for key in TRAIN] + [("score", key) for key in SCORES]
+def _summaries(before: Table, after: Table) -> list[str]:
+    parts = [("tune", "formulation")] + [("train", key) for key in TRAIN_KEYS] + [("score", key) for key in SCORE_KEYS]
     values = [(key, *(finite(summary.get(part, {}).get(key)) for summary in (before, after))) for part, key in parts]
-    return [f"{key}: {old}, then {new}" for key, old, new in values if old != new]
+    return [f"{key}: {old} before, {new} now" for key, old, new in values if old != new]

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from distributed.security import Security
 
 Note = Callable[[str], None]  # takes a line for the user
-Workers = dict[str, dict[str, Any]]  # what the scheduler knows of each worker, by address
+WorkerFacts = dict[str, Any]  # what the scheduler knows of a worker
 
 
 @dataclass(frozen=True)
@@ -227,7 +227,7 @@ def close_cluster(cluster: Any) -> None:
         cluster.status = Status.closed
 
 
-def workers_of(client: Client) -> Workers:
+def workers_of(client: Client) -> dict[str, WorkerFacts]:
     """What the scheduler knows of its workers; OSError or TimeoutError when it does not answer."""
     if client.status != "running" or client.scheduler is None:
         raise OSError(f"the connection to the scheduler is {client.status}")
@@ -235,7 +235,7 @@ def workers_of(client: Client) -> Workers:
     return dict(identity["workers"])
 
 
-def total(workers: Iterable[dict[str, Any]]) -> tuple[int, int]:
+def total(workers: Iterable[WorkerFacts]) -> tuple[int, int]:
     """Threads and bytes of workers."""
     sizes = [(int(worker["nthreads"]), int(worker["memory_limit"] or LIMITS.unlimited_bytes)) for worker in workers]
     return max(1, sum(threads for threads, _ in sizes)), sum(nbytes for _, nbytes in sizes)

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import CancelledError
 from dataclasses import dataclass
-from typing import Any, TypeVar, cast
+from typing import Any, Generic, TypeVar, cast
 
 import dask
 from distributed import Client, Future, KilledWorker, get_worker
@@ -30,7 +30,6 @@ from dmkl.runtime.timeline import Timeline
 
 R = TypeVar("R")
 
-PAUSED = 0.7  # of a worker's memory: distributed pauses it at 0.8 and ends it at 0.95
 GONE = (CancelledError, CommClosedError, ClosedClientError, OSError, TimeoutError)
 
 
@@ -56,6 +55,8 @@ class RecoveryOptions:
         Seconds, the longest wait between two attempts to connect again.
     late
         Seconds by which the scheduler may report a task after later ones; also what clocks may differ by.
+    memory_share
+        Share of a worker's memory that a task may use: distributed pauses the worker at 0.8, and ends it at 0.95.
     """
 
     in_flight: int = 4
@@ -66,17 +67,18 @@ class RecoveryOptions:
     recoveries: int = 5
     longest_delay: float = 20.0
     late: float = 60.0
+    memory_share: float = 0.7
 
 
 OPTIONS = RecoveryOptions()
 
 
-class RemoteValue:
+class RemoteValue(Generic[R]):
     """A value on the cluster, with the function and arguments that it can be computed from again."""
 
     __slots__ = ("__weakref__", "arguments", "function", "future", "generation")
 
-    def __init__(self, function: Callable[..., object], arguments: tuple[object, ...]) -> None:
+    def __init__(self, function: Callable[..., R], arguments: tuple[object, ...]) -> None:
         self.function, self.arguments = function, arguments
         self.future: Future | None = None
         self.generation = -1
@@ -111,7 +113,7 @@ class DaskRuntime:
         self.timeline()  # from now on the scheduler keeps what workers report
 
     def map(self, function: Callable[..., R], tasks: Iterable[tuple[object, ...]]) -> Iterator[R]:
-        pending: deque[RemoteValue] = deque()
+        pending: deque[RemoteValue[R]] = deque()
         try:
             for task in tasks:
                 pending.append(self._submit(function, task))
@@ -127,7 +129,7 @@ class DaskRuntime:
     def hold(self, function: Callable[..., R], *arguments: object) -> R:
         return cast(R, self._submit(function, arguments))  # tasks receive the value itself
 
-    def _submit(self, function: Callable[..., object], arguments: tuple[object, ...]) -> RemoteValue:
+    def _submit(self, function: Callable[..., R], arguments: tuple[object, ...]) -> RemoteValue[R]:
         remote = RemoteValue(function, arguments)
         while True:
             try:
@@ -167,7 +169,7 @@ class DaskRuntime:
             self._threads[worker, thread] = f"{name} thread {earlier + 1}" if earlier else name
         return self._threads[worker, thread]
 
-    def _place(self, remote: RemoteValue) -> Future:
+    def _place(self, remote: RemoteValue[R]) -> Future:
         """The future of a value; submitted again if this cluster does not know it, or has lost it."""
         future = remote.future
         if future is None or remote.generation != self._generation or future.status in ("cancelled", "lost"):
@@ -189,13 +191,13 @@ class DaskRuntime:
             return {key: self._with_futures(item) for key, item in value.items()}
         return value
 
-    def _result(self, remote: RemoteValue) -> Any:
+    def _result(self, remote: RemoteValue[R]) -> R:
         attempts = 0
         while True:
             future = None
             try:
                 future = self._place(remote)
-                value = self._wait(future)
+                value = cast(R, self._wait(future))
             except KilledWorker as error:
                 attempts += 1
                 if attempts > self._options.resubmits:
@@ -215,7 +217,7 @@ class DaskRuntime:
                 self._recoveries = 0
                 return value
 
-    def _wait(self, future: Future) -> Any:
+    def _wait(self, future: Future) -> object:
         absence = Absence()
         while True:
             if time.monotonic() - self._watched > self._options.look:
@@ -282,7 +284,7 @@ def run_there(function: Callable[..., R], *arguments: object) -> R:
     return run_task(function, *arguments)
 
 
-def _discard_failed(remote: RemoteValue) -> None:
+def _discard_failed(remote: RemoteValue[R]) -> None:
     """Have a value computed again, with those of its arguments that failed."""
     if remote.future is not None and remote.future.status == "error":
         remote.future = None
@@ -290,7 +292,7 @@ def _discard_failed(remote: RemoteValue) -> None:
         _discard_failed(argument)
 
 
-def _remote_values(value: Any) -> Iterator[RemoteValue]:
+def _remote_values(value: Any) -> Iterator[RemoteValue[object]]:
     if isinstance(value, RemoteValue):
         yield value
     elif type(value) in (list, tuple):
@@ -315,4 +317,4 @@ def threads_here() -> int:
 def memory_here() -> int:
     """Bytes that the worker that runs this task may use before Dask pauses it."""
     limit = get_worker().memory_manager.memory_limit
-    return int(PAUSED * (limit or connections.LIMITS.unlimited_bytes))
+    return int(OPTIONS.memory_share * (limit or connections.LIMITS.unlimited_bytes))

@@ -7,7 +7,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from dmkl._util.machine import cores
 from dmkl.runtime.base import one_blas_thread
@@ -29,7 +29,7 @@ class Local:
         self.workers = workers or cores()
         self._timeline = Timeline()
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[type[Local], tuple[int]]:
         """A copy in another process starts with an empty timeline."""
         return type(self), (self.workers,)
 

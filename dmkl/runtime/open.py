@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dmkl._util.machine import cores
 from dmkl.config import construct
@@ -19,6 +19,8 @@ from dmkl.runtime.jobs import SCHEDULERS, find_scheduler
 from dmkl.runtime.local import Local
 
 if TYPE_CHECKING:
+    from distributed import Client
+
     from dmkl.runtime.connections import Connection
 
 LOGGERS = ("distributed.client", "distributed.core", "distributed.comm", "distributed.utils", "tornado.application")
@@ -88,7 +90,7 @@ def open_runtime(
 
 
 @contextlib.contextmanager
-def _current_client() -> Iterator[Any]:
+def _current_client() -> Iterator[Client]:
     """The current client, left open; inside a Dask task that of its worker, whose thread other tasks may take."""
     from distributed import get_client, worker_client
     from distributed.worker import thread_state

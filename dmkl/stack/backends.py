@@ -1,23 +1,22 @@
-"""Stacks over a store: held in memory, streamed from disk, computed at every pass, or sharded over Dask workers."""
+"""Stacks over a store: tiles held in memory, read from disk, computed in every pass, or held by Dask workers."""
 
 from __future__ import annotations
 
-import functools
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from dmkl._util.machine import Budget
 from dmkl.errors import ConfigError
 from dmkl.runtime import Local, Runtime
-from dmkl.stack.computed import ComputedShard
-from dmkl.stack.parts import PartStack
-from dmkl.stack.shards import StoreShard, hold
+from dmkl.stack.held import fits_here, held_here, held_on_workers
+from dmkl.stack.sources import Source
 from dmkl.stack.stack import KernelStack
-from dmkl.store import KernelStore, Mended
+from dmkl.stack.stored import ComputedSource, StoredSource
+from dmkl.store import KernelStore
 
-HOLD_SHARE = 0.4  # of the memory left; the rest is for the solver
-WORKER_SHARE = 0.5  # of the workers' memory that held shards may take
-NEAR_SHARE = 0.3  # of its memory that all tiles may take for a worker to hold them all
+if TYPE_CHECKING:
+    from distributed import Client
+
 BACKENDS = ("auto", "memory", "disk", "computed", "cluster")
 
 
@@ -26,13 +25,29 @@ def open_stack(
     *,
     workers: int = 0,
     memory: int | None = None,
-    client: Any = None,
+    client: Client | None = None,
     runtime: Runtime | None = None,
     backend: str = "auto",
 ) -> KernelStack:
-    """Open a finished store. 'auto': the cluster if there is one, memory if all tiles fit, else as the store has them.
+    """Open a finished store.
 
-    'disk' reads tiles at every pass and 'computed' computes them, which any store can.
+    Parameters
+    ----------
+    path : the folder of the store
+    workers : threads, 0 for as many as there are cores
+    memory : bytes that this process may take, most of what is free if None
+    client : a `distributed.Client`
+    runtime : where tasks run, in place of `workers` and `client`
+    backend : 'memory' holds all tiles in this process, 'disk' reads them in every pass, 'computed' computes them in
+        every pass, 'cluster' has workers hold them if they fit; 'auto' is 'cluster' on a cluster, 'memory' if all tiles
+        fit, and 'disk' or 'computed', as the store has them, if they do not
+
+    Raises
+    ------
+    ConfigError
+        If there is no such backend, or the store has no tiles to read from disk.
+    StoreError
+        If there is no store, or it is damaged or not finished.
     """
     if backend not in BACKENDS:
         raise ConfigError(f"unknown stack backend '{backend}'", f"use one of {', '.join(BACKENDS)}")
@@ -41,56 +56,26 @@ def open_stack(
     if runtime is None:
         runtime = _cluster(client) if client is not None else Local(workers)
     budget = Budget(memory) if memory else Budget.default()
-    if backend == "auto":
-        fits = store.projected_bytes <= HOLD_SHARE * budget.left
-        backend = "cluster" if runtime.remote else "memory" if fits else "computed" if store.computed else "disk"
     if backend == "disk" and store.computed:
         raise ConfigError(f"{store.path} has no tiles to read from disk", "use the backend 'computed' or 'auto'")
-    mended = Mended(store.path)
-    kind = ComputedShard if store.computed or backend == "computed" else StoreShard
-    shards: list[Any] = [kind(str(store.path), store.id, store.grid, i, store.s) for i in range(store.grid.blocks)]
+    source: Source = ComputedSource(store) if store.computed or backend == "computed" else StoredSource(store)
+    if backend == "auto":
+        backend = "cluster" if runtime.remote else "memory" if fits_here(source, budget) else source.backend
     if backend == "memory":
-        shards = list(runtime.map(hold, ((shard,) for shard in shards)))
-    near = list(shards) if runtime.remote else None
-    if backend == "cluster" and store.projected_bytes <= WORKER_SHARE * runtime.memory:
-        shards = [runtime.hold(hold, shard) for shard in shards]
-        if near_fits(store.projected_bytes, runtime):
-            near = shards
-    return KernelStack(
-        shards,
-        store.grid,
-        [kernel.name for kernel in store.bank.kernels],
-        groups=store.bank.groups,
-        dtype="float32",
-        runtime=runtime,
-        memory=budget,
-        near=near,
-        indefinite=store.bank.indefinite,
-        given=store.bank.unproven,
-        backend=backend,
-        identity=functools.partial(str, store.id),
-        source=path,
-        mended=mended,
-    )
+        source = held_here(source, runtime)
+    if backend == "cluster":
+        source = held_on_workers(source, runtime)
+    names = [kernel.name for kernel in store.bank.kernels]
+    return KernelStack(source, names=names, groups=store.bank.groups, runtime=runtime, memory=budget, backend=backend)
 
 
-def near_fits(nbytes: int, runtime: Runtime) -> bool:
-    """Whether every worker has room for all tiles."""
-    return nbytes <= NEAR_SHARE * runtime.memory / runtime.workers
-
-
-def on_cluster(stack: KernelStack, client: Any) -> tuple[KernelStack, Runtime]:
-    """A stack and the runtime of a Dask client: stored tiles are read by its workers, an array stays here."""
-    if isinstance(stack, PartStack):
-        parent, runtime = on_cluster(stack.parent, client)
-        return parent.restrict(stack.places), runtime
+def on_cluster(stack: KernelStack, client: Client) -> tuple[KernelStack, Runtime]:
+    """A stack where the workers of a Dask client can read it, and the client's runtime. An array stays here."""
     runtime = _cluster(client)
-    if stack.source is None:
-        return stack, runtime
-    return open_stack(stack.source, memory=stack.memory.limit, runtime=runtime), runtime
+    return stack.moved(runtime), runtime
 
 
-def _cluster(client: Any) -> Runtime:
+def _cluster(client: Client) -> Runtime:
     from dmkl.runtime.dask import DaskRuntime
 
     return DaskRuntime(client)

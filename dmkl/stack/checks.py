@@ -1,36 +1,53 @@
-"""What an array must be to be a stack, and what kernels must be for the formulations that are convex in them.
+"""Checks of arrays that become a stack, and of kernels for the formulations that are convex in them.
 
-Kernels that a formula makes semidefinite are not looked at. Those that were handed over, as arrays or as precomputed
-views, are: that they are symmetric, and that their part over a random subset of the samples has no clearly negative
-eigenvalue. The eigenvalues of a part lie between those of the whole, so what is refused is indefinite for sure; what is
-indefinite in a few directions only may pass. The subset is chosen so that the check stays below what one pass costs.
+Kernels whose formula makes them semidefinite are not checked. Kernels that the user supplies, as arrays or as
+precomputed views, are checked twice: for symmetry, and over a random subset of the samples for a clearly negative
+eigenvalue. The eigenvalues over a subset lie between those over all samples, so a kernel that is refused is indefinite
+for sure; a kernel that is indefinite in a few directions only may pass. The subset is so small that the check takes
+less time than one pass.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from dmkl._util.types import Float64, FloatArray, Samples
 from dmkl.errors import DataError, SolverError
 from dmkl.runtime.base import one_blas_thread
-from dmkl.stack.cuts import asymmetry, one_sided
-from dmkl.stack.shards import ArrayShard
-
-LARGEST_SUBSET = 300  # samples
-CHECK_FLOPS = 5e7  # of all kernels together: 30 ms for 442 of them, less than looking for symmetry takes
-ROUNDING = 1e-9  # of the diagonal: what (K - K') z may be
-NEGATIVE = 1e-3  # an eigenvalue below -1e-3 ||K||_F is no rounding, not even of values kept in half precision
+from dmkl.stack.compiled import one_sided
 
 
-def checked_array(K: ArrayLike) -> tuple[NDArray[Any], bool]:
-    """The array, finite, and whether its kernels are seen to be symmetric.
+@dataclass(frozen=True)
+class CheckOptions:
+    """How kernels are checked numerically.
 
-    One reading tells both: (K - K') z of random z is zero for a symmetric K, as good as never for another, and no
-    number where K is none. Kernels that are symmetric up to more than rounding are looked at entry by entry when
-    somebody needs them to be.
+    Attributes
+    ----------
+    largest_subset : samples over which eigenvalues are checked, at most
+    flops : of the eigenvalue check of all kernels together: 30 ms for 442 kernels, less than the symmetry check
+    rounding : the largest entry of (K - K') z that a symmetric K may have, relative to its diagonal
+    negative : an eigenvalue below this share of -||K||_F is no rounding, not even of values kept in half precision
+    """
+
+    largest_subset: int = 300
+    flops: float = 5e7
+    rounding: float = 1e-9
+    negative: float = 1e-3
+
+
+CHECKS = CheckOptions()
+
+
+def checked_array(K: ArrayLike) -> tuple[FloatArray, bool]:
+    """The array after a check that all its values are finite, and whether its kernels are symmetric up to rounding.
+
+    One reading checks both: (K - K') z of random z is zero for a symmetric K, almost never for another, and not finite
+    where K has a value that is not. Kernels that are not symmetric up to rounding are compared entry by entry when a
+    formulation needs symmetric ones.
     """
     array = np.asarray(K)
     if array.ndim != 3 or array.shape[1] != array.shape[2] or 0 in array.shape:
@@ -40,19 +57,19 @@ def checked_array(K: ArrayLike) -> tuple[NDArray[Any], bool]:
             raise DataError(f"kernels should be real numbers, not {array.dtype}")
         array = array.astype(np.float64)
     n, symmetric = array.shape[1], True
-    probe: NDArray[np.float64] = np.random.default_rng(0).standard_normal((n,))
+    probe: Float64 = np.random.default_rng(0).standard_normal((n,))
     difference = np.empty(n)
     for a, kernel in enumerate(array):
         seen = one_sided(kernel, probe, difference)
-        symmetric = symmetric and seen <= ROUNDING * np.abs(kernel.diagonal()).max()
+        symmetric = symmetric and seen <= CHECKS.rounding * np.abs(kernel.diagonal()).max()
         if not np.isfinite(seen) and not np.isfinite(kernel).all():
             i, j = (int(p) for p in np.argwhere(~np.isfinite(kernel))[0])
             raise DataError(f"kernel {a} has NaN or infinity at ({i}, {j})")
     return array, bool(symmetric)
 
 
-def checked_groups(groups: ArrayLike | None, s: int) -> NDArray[np.int64]:
-    """Group numbers 0, 1, ...; one group for all kernels unless told otherwise."""
+def checked_groups(groups: ArrayLike | None, s: int) -> Samples:
+    """Group numbers 0, 1, ... from any labels (s,); one group for all kernels if there are none."""
     if groups is None:
         return np.zeros(s, dtype=np.int64)
     labels = np.asarray(groups)
@@ -61,33 +78,20 @@ def checked_groups(groups: ArrayLike | None, s: int) -> NDArray[np.int64]:
     return np.unique(labels, return_inverse=True)[1].astype(np.int64)
 
 
-def require_symmetric(shard: ArrayShard) -> None:
-    rows = shard.grid.span(shard.i)
-    for a, kernel in enumerate(shard.array):
-        largest, difference, i, j = asymmetry(kernel, rows.start, rows.stop)
-        if difference > 1e-6 * max(largest, 1e-300):
-            raise DataError(
-                f"kernel {a} is not symmetric: entries ({i}, {j}) and ({j}, {i}) differ by {difference:.3g}",
-                'symmetrise it, e.g. (K + K.T) / 2, or use formulation.name = "mikl", which takes any kernel',
-            )
-
-
 MIKL_TAKES_IT = 'leave it out, or use formulation.name = "mikl", which takes any kernel'
 
 
 def refuse_indefinite(who: str, name: str) -> None:
-    """For a kernel whose formula says so."""
+    """Refuse a kernel that its formula shows to be indefinite."""
     raise SolverError(f"{who} needs positive semidefinite kernels and '{name}' is not one", MIKL_TAKES_IT)
 
 
-def require_definite(
-    who: str, names: Sequence[str], n: int, block: Callable[[NDArray[np.int64]], NDArray[Any]]
-) -> None:
+def require_definite(who: str, names: Sequence[str], n: int, block: Callable[[Samples], FloatArray]) -> None:
     """Refuse kernels with a clearly negative eigenvalue; `block` gives (names, |W|, |W|) of them over samples W."""
-    size = int(min(n, LARGEST_SUBSET, (3 * CHECK_FLOPS / max(len(names), 1)) ** (1 / 3)))
+    size = int(min(n, CHECKS.largest_subset, (3 * CHECKS.flops / max(len(names), 1)) ** (1 / 3)))
     W = np.sort(np.random.default_rng(0).permutation(n)[:size])
     part = block(W).astype(np.float64, copy=False)  # a copy already
-    shift = NEGATIVE * np.maximum(np.sqrt(np.einsum("aij,aij->a", part, part)), 1e-300)
+    shift = CHECKS.negative * np.maximum(np.sqrt(np.einsum("aij,aij->a", part, part)), 1e-300)
     part[:, np.arange(size), np.arange(size)] += shift[:, None]
     try:
         with one_blas_thread():  # several of them wait for each other on a busy machine, for seconds
@@ -101,3 +105,13 @@ def require_definite(
                     f"eigenvalues go from {values[0]:.2g} to {values[-1]:.2g}",
                     f'{MIKL_TAKES_IT}, or repair it: dmkl.repair(K, "clip")',
                 ) from None
+
+
+def checked_samples(samples: ArrayLike, n: int) -> Samples:
+    """Numbers of samples, ascending and below n, at least one."""
+    chosen = np.asarray(samples)
+    if chosen.dtype.kind not in "iu" or chosen.ndim != 1 or not len(chosen):
+        raise DataError("samples should be given by their numbers, at least one", "np.flatnonzero makes some of a mask")
+    if chosen[0] < 0 or chosen[-1] >= n or (np.diff(chosen) <= 0).any():
+        raise DataError(f"the numbers of samples should ascend, from 0 on and below {n}", "np.unique sorts them")
+    return chosen.astype(np.int64)

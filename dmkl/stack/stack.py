@@ -1,98 +1,98 @@
-"""The kernel stack: the only thing solvers see of kernels.
+"""The kernel stack: everything that solvers know of kernels.
 
-It answers questions, each in one pass over the tiles: `apply` and `rows`, those of `cutting.py` and those of
-`expanding.py`. Where the tiles are (memory, disk, Dask workers) is a matter of which shards it was given and which
-runtime runs the passes.
+Each question of a solver is answered in one pass over the tiles. The modules beside this one hold the questions, one
+each: `score`, `blocks`, `rows`, `per_kernel`. Where the values come from is a matter of the `Source` below the stack,
+and where tasks run is a matter of the runtime.
 """
 
 from __future__ import annotations
 
-import functools
-import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike, DTypeLike
 
-from dmkl._util.machine import Budget, Scratch
+from dmkl._util.machine import Budget
 from dmkl._util.tiling import Grid
-from dmkl._util.types import Float64, Mask, Samples
-from dmkl.errors import SolverError
-from dmkl.events import Observer, ignore
+from dmkl._util.types import Float64, FloatArray, Mask, Samples
 from dmkl.runtime import Local, Runtime
-from dmkl.runtime.base import itself
-from dmkl.stack import passes
-from dmkl.stack.checks import checked_array, checked_groups, refuse_indefinite, require_definite, require_symmetric
-from dmkl.stack.cuts import cut
-from dmkl.stack.cutting import Cutting
-from dmkl.stack.expanding import Expanding
-from dmkl.stack.loops import rows_of
-from dmkl.stack.shards import ArrayShard, HeldShard, choose, digest
-from dmkl.store import Mended
+from dmkl.stack import blocks, per_kernel, rows, score
+from dmkl.stack.checks import (
+    checked_array,
+    checked_groups,
+    checked_samples,
+    refuse_indefinite,
+    require_definite,
+)
+from dmkl.stack.compiled import cut, rows_of
+from dmkl.stack.held import held_on_workers
+from dmkl.stack.reader import Reader
+from dmkl.stack.score import Applied
+from dmkl.stack.sources import ArraySource, Source
 
 if TYPE_CHECKING:
-    from dmkl.stack.parts import PartStack
+    from distributed import Client
 
-LARGEST_TILE = 1024
-
-
-@dataclass(frozen=True)
-class Applied:
-    """What one scoring pass gives: scores (n, m) and, if asked for, quadratic forms (m, s)."""
-
-    scores: Float64
-    forms: Float64 | None
+T = TypeVar("T")
 
 
-class KernelStack(Cutting, Expanding):
-    """s kernels over n samples. `apply`, `rows` and what cuts blocks are for symmetric ones, the others for any.
+class KernelStack(Reader):
+    """s kernels over the same n samples.
 
-    `passes` counts how often tiles were read from end to end, for whatever question.
+    `from_array` makes one of an array, `open` of a kernel store; the constructor takes any source. `apply`, `rows`
+    and the methods that cut blocks are for symmetric kernels, the others for any.
+
+    Parameters
+    ----------
+    source : the kernel values
+    names : a name for each kernel, "K0", "K1", ... if None
+    groups : (s,) any label of each kernel's group, one group for all if None
+    runtime : where tasks run, threads of this process if None
+    memory : the limit on this process's memory, most of what is free if None
+    backend : the name of the kind of stack in reports, that of the source if empty
+
+    Attributes
+    ----------
+    names : tuple of s names
+    groups : (s,) group numbers from 0 on
+    passes : how often the tiles have been read from end to end
+    parent : the stack that this one has some samples of, None if it has all
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmkl import KernelStack
+    >>> X = np.array([[0.0, 1.0], [1.0, 1.0], [2.0, 0.0]])
+    >>> stack = KernelStack.from_array(np.stack([X @ X.T, np.eye(3)]), names=["linear", "identity"])
+    >>> stack.s, stack.n
+    (2, 3)
+    >>> stack.combine(np.array([0.5, 1.0]))
+    array([[1.5, 0.5, 0. ],
+           [0.5, 2. , 1. ],
+           [0. , 1. , 3. ]])
+    >>> stack.apply(np.ones((3, 1)), np.array([0.5, 1.0])).forms
+    array([[13.,  3.]])
     """
 
     def __init__(
         self,
-        shards: Sequence[Any],
-        grid: Grid,
-        names: Sequence[str],
+        source: Source,
         *,
-        groups: NDArray[np.int64],
-        dtype: Any,
-        runtime: Runtime,
-        memory: Budget,
-        near: Sequence[Any] | None = None,
-        indefinite: Sequence[str] = (),
-        given: Sequence[str] = (),
-        backend: str = "memory",
-        identity: Callable[[], str] | None = None,
-        source: Path | None = None,
-        mended: Mended | None = None,
-        symmetric: bool = False,
+        names: Sequence[str] | None = None,
+        groups: ArrayLike | None = None,
+        runtime: Runtime | None = None,
+        memory: Budget | None = None,
+        backend: str = "",
     ) -> None:
-        self._shards = list(shards)
-        # on a cluster: the shards that one task may take all of; these very ones where each worker can hold them
-        self._near = self._shards if near is shards else near
-        self.grid = grid
-        self.names = tuple(names)
-        self.groups = groups
-        self.dtype = np.dtype(dtype)
-        self.runtime = runtime
-        self.memory = memory
-        self.indefinite = tuple(indefinite)
-        self.given = tuple(given)  # kernels that nothing but a look at them tells to be semidefinite
-        self.backend = backend
-        self._find_identity = identity
-        self._identity = ""  # until a checkpoint asks for it
-        self.source = source
-        self._scratch = Scratch()
-        self.passes = 0
-        self.observer: Observer = ignore  # told of every shard that a pass has been over
-        self._mended = mended
-        self._symmetric = symmetric  # seen to be: nobody needs to look again
-        self._definite = False  # until somebody asked
+        super().__init__(source, runtime, memory)
+        self.names = tuple(names) if names is not None else tuple(f"K{a}" for a in range(source.s))
+        self.groups = checked_groups(groups, source.s)
+        self.backend = backend or source.backend
+        self.parent: KernelStack | None = None
+        self._in_parent: Samples = np.arange(0)  # the numbers of its samples there
+        self._definite = False  # until they have been checked
         self._row_norms: Float64 | None = None
 
     @classmethod
@@ -104,177 +104,337 @@ class KernelStack(Cutting, Expanding):
         names: Sequence[str] | None = None,
         workers: int = 0,
         memory: int | None = None,
-        largest_tile: int = LARGEST_TILE,
+        largest_tile: int = 1024,
     ) -> KernelStack:
-        """A stack over an array (s, n, n), kept as it is: no normalisation, no change of float64 to float32."""
+        """A stack over an array. The array is kept as it is: kernels are not normalised, float64 stays float64.
+
+        Parameters
+        ----------
+        K : (s, n, n) real kernel values
+        groups : (s,) any label of each kernel's group, one group for all if None
+        names : s names, "K0", "K1", ... if None
+        workers : threads, 0 for as many as there are cores
+        memory : bytes that this process may take, most of what is free if None
+        largest_tile : samples in a block of rows, at most; each is one task of a pass
+
+        Raises
+        ------
+        DataError
+            If K has another shape, or values that are not finite real numbers.
+        """
         array, symmetric = checked_array(K)
-        s, n = array.shape[:2]
-        grid = Grid.cut(n, largest_tile, full=True)  # an array has every tile
-        names = names or [f"K{a}" for a in range(s)]
+        grid = Grid.cut(array.shape[1], largest_tile, full=True)  # an array has every tile
         return cls(
-            [ArrayShard(array, grid, i) for i in range(grid.blocks)],
-            grid,
-            names,
-            given=names,
-            groups=checked_groups(groups, s),
-            dtype=array.dtype,
+            ArraySource(array, grid, symmetric=symmetric),
+            names=names,
+            groups=groups,
             runtime=Local(workers),
-            memory=Budget(memory) if memory else Budget.default(),
-            identity=functools.partial(digest_of_array, array),
-            symmetric=symmetric,
+            memory=Budget(memory) if memory else None,
         )
 
     @classmethod
-    def open(cls, path: str | Path, *, workers: int = 0, memory: int | None = None, client: Any = None) -> KernelStack:
-        """A stack over a finished store: in memory if it fits, else streamed; with a Dask client, on its workers."""
+    def open(
+        cls, path: str | Path, *, workers: int = 0, memory: int | None = None, client: Client | None = None
+    ) -> KernelStack:
+        """A stack over a finished kernel store.
+
+        Its tiles are held in memory if they fit, and read or computed in every pass if they do not. With a client they
+        are held, read or computed by the workers.
+
+        Parameters
+        ----------
+        path : the folder of the store
+        workers : threads, 0 for as many as there are cores
+        memory : bytes that this process may take, most of what is free if None
+        client : a `distributed.Client`
+
+        Raises
+        ------
+        StoreError
+            If there is no store, or it is damaged or not finished.
+        """
         from dmkl.stack.backends import open_stack
 
         return open_stack(Path(path), workers=workers, memory=memory, client=client)
 
+    # --- facts
+
     @property
     def identity(self) -> str:
-        """A text that stacks share if and only if they have the same kernels: the id of a store, a digest of an array's
-        values, a digest of what a part or a choice was made of. Found once, when first asked for."""
-        if not self._identity:
-            self._identity = self._find_identity() if self._find_identity else self._digest_of_tiles()
-        return self._identity
+        """A text that stacks share only if they have the same kernels over the same samples.
 
-    def _digest_of_tiles(self) -> str:
-        digests = list(self.runtime.map(digest, ((shard,) for shard in self._shards)))
-        return digest_of_text("tiles", *digests)
+        It is the id of a store, or a digest: of an array's values, of the numbers of a choice or a part with the
+        identity of what it was made from. It is found when first asked for."""
+        return self.source.identity
 
     @property
     def held_bytes(self) -> int:
-        """Bytes of tiles that this process holds."""
-        return sum(shard.nbytes for shard in self._shards if isinstance(shard, ArrayShard | HeldShard))
+        """Bytes of kernel values in the memory of this process."""
+        return self.source.held_bytes
 
     @property
     def in_one_array(self) -> bool:
         """Whether a block of all samples and kernels costs nothing."""
-        return self._whole_array(self.dtype) is not None
+        return self.source.as_array() is not None
 
     def news(self) -> list[str]:
-        """What a person would want to know of the tiles, once each."""
-        return self._mended.news() if self._mended else []
+        """Sentences about tiles that were repaired since the last call."""
+        return self.source.repairs.news() if self.source.repairs else []
 
-    @property
-    def s(self) -> int:
-        return len(self.names)
+    # --- other stacks over the same tiles
 
     def choose(self, kernels: Sequence[int]) -> KernelStack:
-        """A stack of some of the kernels, over the same tiles."""
-        names = [self.names[a] for a in kernels]
-        shards = [self.runtime.hold(choose, shard, tuple(kernels)) for shard in self._shards]
-        near = shards if self._near is self._shards else self._near and [choose(shard, kernels) for shard in self._near]
-        return KernelStack(
-            shards,
-            self.grid,
-            names,
-            near=near,
-            groups=self.groups[list(kernels)],
-            dtype=self.dtype,
+        """A stack of some of the kernels, over the same tiles.
+
+        Parameters
+        ----------
+        kernels : their numbers, in the order wanted
+        """
+        if self.parent is not None:
+            return self.parent.choose(kernels).restrict(self._in_parent)
+        chosen = self._derived(self.source.choose(kernels, self.runtime), kernels)
+        chosen._definite = self._definite
+        return chosen
+
+    def restrict(self, samples: ArrayLike) -> KernelStack:
+        """A stack of some of the samples, over the same tiles: a fold of a cross-validation, say.
+
+        Parameters
+        ----------
+        samples : their numbers, ascending
+
+        Raises
+        ------
+        DataError
+            If these are no ascending numbers of samples.
+        """
+        numbers = checked_samples(samples, self.n)
+        part = self._derived(self.source.restrict(numbers, self.runtime), range(self.s))
+        part.parent, part._in_parent = self, numbers
+        return part
+
+    def moved(self, runtime: Runtime) -> KernelStack:
+        """The same kernels where the tasks of a cluster read them; this stack itself if they stay in this process."""
+        if self.parent is not None:
+            return self.parent.moved(runtime).restrict(self._in_parent)
+        portable = self.source.portable
+        if portable is None:
+            return self
+        source = held_on_workers(portable, runtime)
+        there = KernelStack(source, names=self.names, runtime=runtime, memory=self.memory, backend="cluster")
+        there.groups = self.groups
+        there._definite = self._definite
+        return there
+
+    def _derived(self, source: Source, kernels: Sequence[int]) -> KernelStack:
+        stack = KernelStack(
+            source,
+            names=[self.names[a] for a in kernels],
             runtime=self.runtime,
             memory=self.memory,
-            indefinite=[name for name in names if name in self.indefinite],
-            given=[] if self._definite else [name for name in names if name in self.given],
             backend=self.backend,
-            identity=functools.partial(derived_identity, self, "kernels", tuple(kernels)),
-            symmetric=self._symmetric,
         )
+        stack.groups = self.groups[list(kernels)]
+        return stack
 
-    def restrict(self, samples: ArrayLike) -> PartStack:
-        """A stack of some of the samples (ascending numbers), over the same tiles."""
-        from dmkl.stack.parts import PartStack
-
-        return PartStack(self, samples)
+    # --- questions
 
     def apply(self, coef: Float64, weights: Float64, *, forms: bool | Mask = True) -> Applied:
-        """Scores `sum_a weights[k, a] K_a coef[:, k]` (n, m) and forms `coef[:, k]' K_a coef[:, k]` (m, s).
+        """Scores and quadratic forms of coefficients; one pass.
 
-        `weights` is (m, s), or (s,) for weights that all classes share. `forms` may be a mask (m, s) of those that are
-        wanted; the others come back as 0. A kernel that a class neither weighs nor wants is not read for it.
+        A kernel is not read for a class that has no weight for it and wants no form of it.
+
+        Parameters
+        ----------
+        coef : (n, m) coefficients of m classes
+        weights : (m, s) kernel weights, or (s,) weights that all classes share
+        forms : whether forms are wanted, or a mask (m, s) of those that are; the others come back as 0
+
+        Returns
+        -------
+        Applied
+            scores (n, m), `sum_a weights[k, a] K_a coef[:, k]`; forms (m, s), `coef[:, k]' K_a coef[:, k]`, or None
+
+        Raises
+        ------
+        SolverError
+            If the shapes do not fit the stack.
         """
-        coef = np.ascontiguousarray(coef, dtype=np.float64)
-        weights = np.asarray(weights, dtype=np.float64)
-        self._check_shapes(coef, weights)
-        shared = self.runtime.hold(itself, coef)
-        asked = np.broadcast_to(forms, (coef.shape[1], self.s)) if np.any(forms) else None
-        tasks = ((shard, shared, weights, asked) for shard in self._shards)
-        scores = np.zeros(coef.shape)
-        total = None if asked is None else np.zeros(asked.shape)
-        for i, part in enumerate(self._each_shard(passes.apply_shard, tasks)):
-            scores[self.grid.span(i).start :] += part.scores
-            if total is not None:
-                total += part.forms
-        self.passes += 1
-        return Applied(scores, total)
+        return score.apply(self, coef, weights, forms)
 
-    def _whole_array(self, dtype: np.dtype[Any]) -> NDArray[Any] | None:
-        """The array this stack was made from, read-only, if it is one: nothing to cut, nothing to copy."""
-        shard = self._shards[0]
-        if not isinstance(shard, ArrayShard) or shard.array.dtype != dtype or not shard.array.flags.c_contiguous:
-            return None
-        view = shard.array.view()
-        view.flags.writeable = False
-        return view
+    def rows(self, samples: Samples, *, kernels: Sequence[int] | None = None) -> FloatArray:
+        """Whole kernel rows `K[kernels][:, samples, :]`, (kernels, samples, n); one pass.
 
-    def rows(self, samples: Samples, *, kernels: Sequence[int] | None = None) -> NDArray[Any]:
-        """Whole kernel rows `K[kernels][:, samples, :]` of ascending samples; one pass."""
-        kernels = list(range(self.s)) if kernels is None else list(kernels)
-        self.memory.require(len(kernels) * len(samples) * self.n * self.dtype.itemsize, "the kernel rows")
-        result = np.empty((len(kernels), len(samples), self.n), self.dtype)
-        tasks = ((shard, samples, kernels, self.dtype) for shard in self._shards)
-        for pieces in self._each_shard(passes.rows_shard, tasks):
-            for positions, columns, values in pieces:
-                result[:, positions, columns] = values
-        self.passes += 1
-        return result
+        Parameters
+        ----------
+        samples : ascending numbers
+        kernels : numbers, all if None
+
+        Raises
+        ------
+        ResourceError
+            If they do not fit in memory.
+        """
+        return rows.rows(self, samples, kernels)
+
+    def block(
+        self,
+        sets: Sequence[Samples],
+        *,
+        kernels: Sequence[Sequence[int]] | None = None,
+        weights: Float64 | None = None,
+        dtype: DTypeLike | None = None,
+    ) -> list[FloatArray]:
+        """For each set W of samples `K[kernels][:, W, W]`, (kernels, W, W), or a weighted sum (W, W); one pass.
+
+        A weighted sum of float32 kernels in float32 is rounded once more, which certificates below about 1e-5 notice.
+
+        Parameters
+        ----------
+        sets : ascending numbers of samples
+        kernels : numbers for each set, all kernels if None
+        weights : (s,) of the sum, no sum if None
+        dtype : of the blocks, that of the stack if None
+
+        Raises
+        ------
+        ResourceError
+            If the blocks do not fit in memory.
+        """
+        return blocks.blocks_of(self, blocks.BlockRequest.of(self, sets, kernels, weights, dtype))
+
+    def answers(
+        self,
+        function: Callable[..., T],
+        questions: Sequence[tuple[object, ...]],
+        sets: Sequence[Samples],
+        *,
+        runtime: Runtime,
+        kernels: Sequence[Sequence[int]] | None = None,
+        weights: Float64 | None = None,
+        dtype: DTypeLike | None = None,
+    ) -> list[T]:
+        """`function(block, *question)` for the block of each set; one pass.
+
+        Where workers can read all tiles, they cut the blocks themselves, and no block travels.
+
+        Parameters
+        ----------
+        function : called in tasks
+        questions : the other arguments, one tuple for each set
+        sets : ascending numbers of samples
+        runtime : where the tasks run
+        kernels, weights, dtype : as in `block`
+        """
+        request = blocks.BlockRequest.of(self, sets, kernels, weights, dtype)
+        return blocks.answers(self, function, questions, request, runtime)
+
+    def combine(self, weights: Float64, *, dtype: DTypeLike | None = None) -> FloatArray:
+        """The weighted sum `sum_a weights[a] K_a` (n, n); one pass.
+
+        Parameters
+        ----------
+        weights : (s,)
+        dtype : of the sum, that of the stack if None
+        """
+        return self.block([np.arange(self.n)], weights=np.asarray(weights, dtype=np.float64), dtype=dtype)[0]
+
+    def combine_near(self, weights: Float64, *, dtype: DTypeLike | None = None) -> Any:
+        """The weighted sum where tasks run: the matrix itself in this process, a future of it on a cluster."""
+        return blocks.combine_near(self, np.asarray(weights, dtype=np.float64), dtype)
+
+    def expand(self, alpha: Float64) -> Float64:
+        """Scores `sum_a K_a' alpha[a]` (n, m) of coefficients for every kernel apart; one pass.
+
+        Kernels whose coefficients are all zero are not read.
+
+        Parameters
+        ----------
+        alpha : (s, n, m)
+        """
+        return per_kernel.expand(self, alpha)
+
+    def correlate(self, beta: Float64, *, kernels: Sequence[int] | None = None) -> Float64:
+        """`K_a beta` (kernels, n, m) of every kernel apart; one pass.
+
+        Parameters
+        ----------
+        beta : (n, m)
+        kernels : numbers, all if None
+        """
+        return per_kernel.correlate(self, beta, kernels)
+
+    def row_norms(self) -> Float64:
+        """The norm of every kernel row, `sqrt(sum_j K_a[i, j]^2)` (s, n); one pass, the first time only."""
+        if self._row_norms is None:
+            self._row_norms = per_kernel.row_norms(self)
+        return self._row_norms
+
+    def pick(self, members: Mask) -> FloatArray:
+        """The rows `K_a[i, :]` for which members[a, i], below each other (p, n), kernel after kernel; one pass.
+
+        Parameters
+        ----------
+        members : mask (s, n)
+
+        Raises
+        ------
+        ResourceError
+            If they do not fit in memory.
+        """
+        return rows.pick(self, members)
+
+    def reach(self, others: ArrayLike, coef: Float64, weights: Float64 | None) -> Float64:
+        """Scores (others, m) of samples outside a part by coefficients of the part's samples; one pass.
+
+        Parameters
+        ----------
+        others : ascending numbers of samples in the `parent`, or in this stack if it has none
+        coef : (n, m); or (n, m s), class after class, for kernels that have coefficients of their own
+        weights : (s,) or (m, s); None for kernels that have coefficients of their own
+
+        Raises
+        ------
+        DataError
+            If `others` are no ascending numbers of samples.
+        """
+        origin = self if self.parent is None else self.parent
+        return per_kernel.reach(self, origin.source.places(checked_samples(others, origin.n)), coef, weights)
 
     def require_semidefinite(self, who: str) -> None:
-        """Refuse kernels that a convex formulation cannot use; see `checks` for which are looked at, once a stack."""
-        if self.indefinite:
-            refuse_indefinite(who, self.indefinite[0])
+        """Refuse kernels that a convex formulation cannot use. They are checked once, for all parts of a stack.
+
+        Parameters
+        ----------
+        who : the name of the formulation, for the message
+
+        Raises
+        ------
+        DataError
+            If a kernel is not symmetric.
+        SolverError
+            If a kernel is clearly not positive semidefinite.
+        """
+        if self.parent is not None:  # a part of a semidefinite kernel is semidefinite
+            self.parent.require_semidefinite(who)
+            return
+        if self.source.indefinite:
+            refuse_indefinite(who, self.names[self.source.indefinite[0]])
         if self._definite:
             return
-        for shard in self._shards:
-            if isinstance(shard, ArrayShard) and not self._symmetric:
-                require_symmetric(shard)
-        if self.given:
-            numbers = [self.names.index(name) for name in self.given]
-            whole = self._whole_array(self.dtype)
-            require_definite(who, self.given, self.n, lambda W: self._part(whole, W, numbers))
+        self.source.require_symmetric(range(self.s))
+        if self.source.unproven:
+            numbers = list(self.source.unproven)
+            names = [self.names[a] for a in numbers]
+            require_definite(who, names, self.n, lambda W: self._over(W, numbers))
         self._definite = True
 
-    def _part(self, whole: NDArray[Any] | None, W: Samples, kernels: list[int]) -> NDArray[Any]:
+    def _over(self, W: Samples, kernels: list[int]) -> FloatArray:
+        """Some kernels over a few samples."""
+        whole = self.source.as_array()
         if whole is None:
             return self.block([W], kernels=[kernels])[0]
         part = np.empty((len(kernels), len(W), len(W)))
         for layer, a in zip(part, kernels, strict=True):
             cut(rows_of(whole[a]), W, W, layer, 0, 0)
         return part
-
-    def _check_shapes(self, coef: Float64, weights: Float64) -> None:
-        classes = coef.shape[1] if coef.ndim == 2 else 0
-        if coef.ndim != 2 or coef.shape[0] != self.n or weights.shape not in ((self.s,), (classes, self.s)):
-            raise SolverError(
-                f"coefficients {coef.shape} and weights {weights.shape} do not fit a stack of "
-                f"{self.s} kernels over {self.n} samples",
-                f"use coefficients (n, m) and weights (m, s) or (s,), n = {self.n}, s = {self.s}",
-            )
-
-
-def digest_of_array(array: NDArray[Any]) -> str:
-    """A digest of an array's type, shape and values."""
-    found = hashlib.blake2b(f"array {array.dtype.str} {array.shape}".encode(), digest_size=16)
-    for kernel in array:
-        found.update(np.ascontiguousarray(kernel).data)
-    return found.hexdigest()
-
-
-def derived_identity(stack: KernelStack, how: str, numbers: Sequence[int]) -> str:
-    """The identity of some kernels or samples of a stack."""
-    return digest_of_text(stack.identity, how, list(numbers))
-
-
-def digest_of_text(*parts: object) -> str:
-    return hashlib.blake2b(repr(parts).encode(), digest_size=16).hexdigest()

@@ -1,12 +1,12 @@
 """Kernel matrices on disk: the store, building it, and the views inside it."""
 
 from dmkl.store.build import StoredPair, build_store
-from dmkl.store.mend import Mended, sound_tile
+from dmkl.store.repair import RepairLog, sound_tile
 from dmkl.store.store import KernelStore, UnusableTile, check_space, opened, projected_bytes
 
 __all__ = [
     "KernelStore",
-    "Mended",
+    "RepairLog",
     "StoredPair",
     "UnusableTile",
     "build_store",

@@ -7,7 +7,7 @@
     views, labels   the training samples the kernels were computed from
 
 A store that is 'computed' has all of this but the gram array: its tiles are computed whenever they are read
-(`dmkl.stack.computed`).
+(`dmkl.stack.stored`).
 
 A tile exists when its file exists: it is written under another name and renamed. NaN is the fill value, and no
 kernel value is ever NaN, so a tile that is not there can't be mistaken for one that is.
@@ -32,8 +32,8 @@ from dmkl._util.tiling import Grid
 from dmkl.data import Dataset
 from dmkl.errors import ConfigError, ResourceError, StoreError, one_line
 from dmkl.kernels import Bank
-from dmkl.store.arrays import create_tiled, put_array, read_layer, write_tile_file
-from dmkl.store.reading import array_of, get, open_group, read_header
+from dmkl.store.format import create_tiled, put_array, read_layer, write_tile_file
+from dmkl.store.validate import array_of, get, open_group, read_header
 from dmkl.store.views import StoredViews, describe_dataset, read_labels, write_dataset
 from dmkl.version import __version__
 
@@ -218,17 +218,17 @@ class KernelStore:
         """K_a[block i, block j] of a tile that is kept, its checksum verified."""
         if self.computed:
             raise StoreError(f"{self.path} has no tiles, it computes them")
-        mend = "delete that file and run dmkl kernels again"
+        remedy = "delete that file and run dmkl kernels again"
         try:
             found = self.tile_path(i, j).lstat()
         except OSError:
             raise self._unusable(a, i, j, "missing", "run dmkl kernels again") from None
         if not stat.S_ISREG(found.st_mode) or found.st_size != tile_bytes(self.grid, self.s):
-            raise self._unusable(a, i, j, "damaged", mend)
+            raise self._unusable(a, i, j, "damaged", remedy)
         try:
             tile = read_layer(self.tile_path(i, j), self.grid.tile, self.s, a)
         except Exception as error:
-            raise self._unusable(a, i, j, "damaged", mend) from error
+            raise self._unusable(a, i, j, "damaged", remedy) from error
         if np.isnan(tile[0, 0]):
             raise self._unusable(a, i, j, "missing", "run dmkl kernels again")
         rows, columns = self.grid.span(i), self.grid.span(j)  # a chunk at the edge has its full size on disk

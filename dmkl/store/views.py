@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from dmkl.config import KINDS, TASKS
 from dmkl.data import Dataset, Labels, View
 from dmkl.errors import StoreError
-from dmkl.store.arrays import put_array
-from dmkl.store.reading import array_of, get, require_chunks
+from dmkl.store.format import put_array
+from dmkl.store.validate import array_of, get, require_chunks
 
 SPARSE_CHUNK = 1 << 20  # entries of a sparse view in one chunk
 NODE = re.compile(r"views/[A-Za-z0-9_-]+")

@@ -17,13 +17,13 @@ import numpy as np
 
 from dmkl._util.files import make_folder, write_json
 from dmkl._util.machine import Budget
+from dmkl._util.types import Samples
 from dmkl.data import Fold, Labels
 from dmkl.model import measure
 from dmkl.runtime import Local
 from dmkl.solvers import Fit, Formulation, solve
-from dmkl.stack import KernelStack, open_stack
-from dmkl.stack.parts import PartStack
-from dmkl.store import opened
+from dmkl.stack import KernelStack, Source
+from dmkl.stack.held import fits_here, held_here
 from dmkl.tuning.selection import FoldScore
 
 _alone = threading.Lock()  # in a worker process one path at a time uses all threads and memory
@@ -84,10 +84,12 @@ def scores_on_worker(stack: KernelStack, path: FoldPath) -> list[FoldScore]:
         return list(scores_along(stack, path))
 
 
-def open_on_worker(source: str, identity: str) -> KernelStack:
-    """The stack of a store, held by a worker if it fits into its memory."""
-    opened(source, identity)  # raises if the store was replaced
-    return open_stack(Path(source), workers=1, memory=budget_here().limit)
+def open_on_worker(source: Source, names: tuple[str, ...], groups: Samples) -> KernelStack:
+    """The stack of a source, held by a worker if it fits; others get what it holds from there."""
+    runtime, memory = Local(1), budget_here()
+    if fits_here(source, memory):
+        source = held_here(source, runtime)
+    return KernelStack(source, names=names, groups=groups, runtime=runtime, memory=memory)
 
 
 def budget_here() -> Budget:
@@ -96,7 +98,7 @@ def budget_here() -> Budget:
     return Budget(memory_here())
 
 
-def _score(part: PartStack, path: FoldPath, number: int, fit: Fit, started: float) -> FoldScore:
+def _score(part: KernelStack, path: FoldPath, number: int, fit: Fit, started: float) -> FoldScore:
     weights = None if fit.per_kernel else fit.weights
     scores = part.reach(path.fold.held, fit.coef_matrix, weights) + np.atleast_1d(fit.intercept)
     return FoldScore(

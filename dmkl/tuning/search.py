@@ -183,10 +183,11 @@ def _scores(stack: KernelStack, tasks: Sequence[FoldPath], runtime: Runtime) -> 
         for task in tasks:
             yield from scores_along(stack, task)
         return
-    if stack.source is not None:
-        shared = runtime.hold(open_on_worker, str(stack.source.resolve()), stack.identity)
+    portable = stack.source.portable
+    if portable is not None:
+        shared = runtime.hold(open_on_worker, portable, stack.names, stack.groups)
     elif stack.runtime.remote:
-        raise SolverError("a selection of kernels on a cluster cannot be tuned over", "store only those kernels")
+        raise SolverError("kernels that only the workers of a cluster hold cannot be tuned over", "store them first")
     else:
         shared = runtime.hold(itself, stack)
     for found in runtime.map(scores_on_worker, ((shared, task) for task in tasks)):

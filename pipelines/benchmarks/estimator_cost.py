@@ -21,9 +21,9 @@ import numpy as np
 import dmkl
 from dmkl.config import Config, parse_config
 from dmkl.data import Dataset, Labels
-from dmkl.estimators.training import TrainingSet
+from dmkl.estimators.training_set import TrainingSet
 from dmkl.run import EXAMPLES
-from dmkl.run.prepare import prepare
+from dmkl.run.prepare import prepare_data
 from dmkl.runtime import Local
 
 GOAL = 1.1
@@ -51,7 +51,7 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="two repetitions")
     repetitions = 2 if parser.parse_args().quick else 15
     config = parse_config(EXAMPLES["digits"])
-    data = prepare(config).train
+    data = prepare_data(config).train
     views = {name: view.values for name, view in data.views.items()}
     sides = {
         "estimator": lambda: by_estimator(config, views, data.labels),

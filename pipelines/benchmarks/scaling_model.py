@@ -150,9 +150,9 @@ def rates(store: KernelStore) -> Rates:
             next(iter(runtime.map(np.negative, [(array,)])))
             times.append(time.perf_counter() - started)
     return Rates(
-        cut=sum(r.block_bytes for r in rounds) / seconds["gather_into"],
+        cut=sum(r.block_bytes for r in rounds) / seconds["fill_block_row"],
         solve=seconds["answer"] / sum(r.m for r in rounds),
-        products=sum(r.pass_products for r in rounds) / seconds["apply_shard"],
+        products=sum(r.pass_products for r in rounds) / seconds["score_block_row"],
         network=2 * array.nbytes / statistics.median(times),
         task=task,
     )
@@ -166,7 +166,7 @@ def measured(store: KernelStore, count: int, delay: float) -> tuple[float, list[
         runtime.workers = count
         for _ in range(2):
             _, seconds, batches = fitted(store, runtime)
-    spent = seconds["answer_chunk"] + seconds["apply_shard"]
+    spent = seconds["answer_chunk"] + seconds["score_block_row"]
     return spent, [Round(store.n, s, m, W, count) for m, W, s in batches]
 
 

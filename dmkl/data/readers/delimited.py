@@ -9,26 +9,17 @@ import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TextIO
 
 import numpy as np
-from numpy.typing import NDArray
 
-from dmkl.data.readers.common import Arrays, Length
+from dmkl._util.types import Array, Float64
+from dmkl.data.readers.base import Arrays, Length, Reader
 from dmkl.errors import DataError
 
 
-def read_csv(path: Path) -> Arrays:
-    """Columns of a table separated by commas."""
-    return _read(path, ",")
-
-
-def read_tsv(path: Path) -> Arrays:
-    """Columns of a table separated by tabulators."""
-    return _read(path, "\t")
-
-
 def _read(path: Path, delimiter: str) -> Arrays:
+    """The columns of a table by name."""
     with path.open(encoding="utf-8-sig", newline="") as file:
         header = _header(path, file, delimiter)
         table = _numbers(file, len(header), delimiter)
@@ -42,18 +33,11 @@ def _read(path: Path, delimiter: str) -> Arrays:
     return {name: _column([row[place] for row in rows]) for place, name in enumerate(header)}
 
 
-def stream_csv(path: Path, rows: int, length: Length) -> Iterator[Arrays]:
-    """So many rows of `read_csv` after another."""
-    return _stream(path, rows, ",")
-
-
-def stream_tsv(path: Path, rows: int, length: Length) -> Iterator[Arrays]:
-    """So many rows of `read_tsv` after another."""
-    return _stream(path, rows, "\t")
-
-
 def _stream(path: Path, rows: int, delimiter: str) -> Iterator[Arrays]:
-    """Columns that are text in the first batch stay text, also where all cells of a batch look like numbers."""
+    """The columns of consecutive rows.
+
+    Columns that are text in the first batch stay text, also where all cells of a later batch look like numbers.
+    """
     with path.open(encoding="utf-8-sig", newline="") as file:
         header = _header(path, file, delimiter)
         text: set[str] | None = None
@@ -93,8 +77,8 @@ def _header(path: Path, file: TextIO, delimiter: str) -> list[str]:
     return header
 
 
-def _numbers(file: TextIO | list[str], columns: int, delimiter: str) -> NDArray[np.float64] | None:
-    """A purely numeric table at the speed of numpy; None when it is anything else or damaged."""
+def _numbers(file: TextIO | list[str], columns: int, delimiter: str) -> Float64 | None:
+    """A purely numeric table, parsed by numpy for its speed; None for any other or a damaged table."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # "no data" is refused below, with the file's name
@@ -107,12 +91,14 @@ def _numbers(file: TextIO | list[str], columns: int, delimiter: str) -> NDArray[
 def _rows(
     path: Path, lines: Iterable[str], header: list[str], delimiter: str, *, before: int = 0, most: float = math.inf
 ) -> list[list[str]]:
-    """Rows as text, whole and without empty cells, `before` of which have been read already: all of them, or those that
-    begin in the first `most` lines."""
+    """Rows as text; rows of another length than the header and empty cells are refused.
+
+    `before` rows of the file have been read already. Rows that begin after the first `most` lines are left.
+    """
     reader = csv.reader(lines, delimiter=delimiter, strict=True)
     rows: list[list[str]] = []
     for row in reader:
-        if row:  # blank lines are mostly at the end
+        if row:  # a blank line, mostly the last one, is no row
             line = "" if before else f" (line {reader.line_num + 1})"
             where = f"{path}: row {before + len(rows) + 1}{line}"
             if len(row) != len(header):
@@ -128,7 +114,7 @@ def _rows(
     return rows
 
 
-def _column(cells: list[str], is_text: bool = False) -> NDArray[Any]:
+def _column(cells: list[str], is_text: bool = False) -> Array:
     """Numbers if all cells are, else text."""
     if not is_text and all(_is_number(cell) for cell in cells):
         return np.array([float(cell) for cell in cells], dtype=np.float64)
@@ -141,3 +127,17 @@ def _is_number(cell: str) -> bool:
     except ValueError:
         return False
     return "_" not in cell  # Python reads 1_2 as 12; in a table it is a name
+
+
+def _reader(delimiter: str) -> Reader:
+    def read(path: Path) -> Arrays:
+        return _read(path, delimiter)
+
+    def stream(path: Path, rows: int, length: Length) -> Iterator[Arrays]:
+        return _stream(path, rows, delimiter)
+
+    return Reader(read, stream)
+
+
+CSV = _reader(",")
+TSV = _reader("\t")

@@ -6,23 +6,22 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any
 
 import numpy as np
+from numpy.lib.npyio import NpzFile
 
 from dmkl._util.machine import available
-from dmkl.data.dataset import Block
+from dmkl._util.types import Block
 from dmkl.data.readers import matlab_child
-from dmkl.data.readers.common import Arrays, csr_from_parts
+from dmkl.data.readers.base import LIMITS, Arrays, Reader, csr_from_parts
 from dmkl.errors import DataError
 
-MATRICES = ("X", "D_", "K_")  # names of blocks, whose rows are samples even when there is just one
-LEAST = 1 << 30  # bytes of address space that Python and its libraries want before they read anything
+MATRICES = ("X", "D_", "K_")  # how names of blocks begin; their rows are samples, even a single row
 PARTS = ("data", "indices", "indptr", "shape")
 
 
 def read_mat(path: Path) -> Arrays:
-    """Numeric, logical, character and sparse variables; cells and structures are passed over."""
+    """Numeric, logical, character and sparse variables; cells and structures are left out."""
     with tempfile.TemporaryDirectory() as folder:
         target = Path(folder, "variables.npz")
         _parse(path, target)
@@ -32,8 +31,8 @@ def read_mat(path: Path) -> Arrays:
 
 
 def _parse(path: Path, target: Path) -> None:
-    """Have a child process turn a foreign file into one of ours: it may crash (see `matlab_child`)."""
-    limit = str(max(available(), LEAST))
+    """Convert a MATLAB file in a child process, because its parser may crash (see `matlab_child`)."""
+    limit = str(max(available(), LIMITS.matlab_memory))
     command = [sys.executable, "-P", matlab_child.__file__, str(path.absolute()), str(target), limit]
     done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
     if done.returncode == matlab_child.V7_3:
@@ -44,12 +43,12 @@ def _parse(path: Path, target: Path) -> None:
         raise ValueError(f"its parser ended with {done.returncode}")
 
 
-def _variable(archive: Any, key: str) -> Any:
+def _variable(archive: NpzFile, key: str) -> Block:
     return archive[key] if key in archive else csr_from_parts(*(archive[f"{key}.{part}"] for part in PARTS))
 
 
 def _squeezed(name: str, value: Block) -> Block:
-    """MATLAB knows no vectors: labels arrive as one row or one column."""
+    """MATLAB has no vectors: labels arrive as a matrix of one row or one column."""
     if not isinstance(value, np.ndarray):
         return value
     if value.dtype.kind == "U":
@@ -57,3 +56,6 @@ def _squeezed(name: str, value: Block) -> Block:
     if value.ndim == 2 and 1 in value.shape and not name.startswith(MATRICES):
         return value.reshape(-1)
     return value
+
+
+MATLAB = Reader(read_mat)

@@ -1,6 +1,7 @@
-"""Run as a program: `matlab_child.py FILE.mat OUT.npz BYTES` writes the variables that `matlab.py` can use.
+"""A program: `matlab_child.py FILE.mat OUT.npz BYTES` writes the variables that `matlab.py` can use.
 
-A process of its own, because scipy's parser may crash on a damaged file, and takes what memory the file claims.
+It is a process of its own because scipy's parser may crash on a damaged file, and allocates as much memory as the file
+claims to need.
 """
 
 from __future__ import annotations

@@ -13,16 +13,15 @@ from pathlib import Path
 from typing import IO, Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dmkl._util.archives import check_members
 from dmkl._util.machine import require_free
-from dmkl.data.readers.common import Arrays, Length, csr_from_parts
+from dmkl._util.types import Array
+from dmkl.data.readers.base import LIMITS, Arrays, Length, Reader, csr_from_parts
 from dmkl.errors import DataError
 
 MAGIC = b"\x93NUMPY"
 HEADERS = {1: np.lib.format.read_array_header_1_0, 2: np.lib.format.read_array_header_2_0}
-LONGEST = 10_000  # bytes of a header
 CSR_PARTS = ("data", "indices", "indptr", "shape")
 
 Opener: TypeAlias = "Callable[[str], IO[bytes]]"  # an array's file by its name
@@ -30,7 +29,7 @@ Opener: TypeAlias = "Callable[[str], IO[bytes]]"  # an array's file by its name
 
 @dataclass(frozen=True)
 class Header:
-    """What an array's file says of it, found to be no more than there is."""
+    """The header of an array, checked against the size of its file."""
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
@@ -39,14 +38,14 @@ class Header:
 
     @property
     def by_rows(self) -> bool:
-        """Whether it can be read row after row."""
+        """Whether the array can be read row by row."""
         return not self.dtype.hasobject and (not self.by_columns or len(self.shape) < 2)
 
 
 def read_npy(path: Path) -> Arrays:
     """The array, named by the file's stem."""
     _check_magic(path, MAGIC, ".npy")
-    with path.open("rb") as file:  # not by its path: numpy leaves damaged files open
+    with path.open("rb") as file:  # numpy leaves damaged files open that it opened itself
         _header(file, path.stat().st_size)
         require_free(path.stat().st_size, str(path))
         file.seek(0)
@@ -66,7 +65,7 @@ def read_npz(path: Path) -> Arrays:
 
 
 def stream_npy(path: Path, rows: int, length: Length) -> Iterator[Arrays] | None:
-    """The array in slices, unless it is in columns' order."""
+    """The array in slices of rows; None if it is in column order."""
     _check_magic(path, MAGIC, ".npy")
     with path.open("rb") as file:
         header = _header(file, path.stat().st_size)
@@ -76,7 +75,7 @@ def stream_npy(path: Path, rows: int, length: Length) -> Iterator[Arrays] | None
 
 
 def stream_npz(path: Path, rows: int, length: Length) -> Iterator[Arrays] | None:
-    """The arrays in slices, unless one is in columns' order, or they are parts of a sparse matrix."""
+    """The arrays in slices of rows; None if one is in column order, or if they are parts of a sparse matrix."""
     _check_magic(path, b"PK", ".npz")
     with zipfile.ZipFile(path) as archive:
         headers = _headers(path, archive)
@@ -109,7 +108,7 @@ def _batches(
 def _slices(
     headers: dict[str, Header], whole: list[str], opened: Callable[[ExitStack], Opener], rows: int, n: int
 ) -> Iterator[Arrays]:
-    """All files are read side by side; arrays that are not cut are the same in all batches."""
+    """All members are read in parallel; arrays without one row a sample are the same in all batches."""
     with ExitStack() as stack:
         open_one = opened(stack)
         files = {name: stack.enter_context(open_one(name)) for name in headers}
@@ -124,7 +123,7 @@ def _slices(
             }
 
 
-def _read(file: IO[bytes], shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
+def _read(file: IO[bytes], shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
     size = math.prod(shape) * dtype.itemsize
     data = file.read(size)
     if len(data) < size:
@@ -145,14 +144,14 @@ def _with_csr(path: Path, arrays: Arrays) -> Arrays:
 
 
 def _check_magic(path: Path, magic: bytes, suffix: str) -> None:
-    """Numpy takes any other file for a pickle and says so, which helps nobody."""
+    """Refuse other files here: the error of numpy would call them pickles."""
     with path.open("rb") as file:
         if file.read(len(magic)) != magic:
             raise DataError(f"{path} is not a valid {suffix} file", f"write it again with numpy, as a {suffix}")
 
 
 def _headers(path: Path, archive: zipfile.ZipFile) -> dict[str, Header]:
-    """Of all arrays in an archive by their names; foreign files are passed over."""
+    """The headers of all arrays in an archive by name; other members are left out."""
     check_members(archive, path.stat().st_size, compressed=True)
     headers = {}
     for member in archive.infolist():
@@ -164,13 +163,16 @@ def _headers(path: Path, archive: zipfile.ZipFile) -> dict[str, Header]:
 
 
 def _header(file: IO[bytes], nbytes: int) -> Header | None:
-    """None for a foreign file; ValueError if it claims more than what follows: numpy would take the memory first."""
+    """The header of an array; None for another kind of file.
+
+    ValueError if it claims more values than the file has bytes: numpy would allocate the memory first.
+    """
     start = file.read(12)
     if not start.startswith(MAGIC):
         return None
     width = 2 if start[6] == 1 else 4
     length = int.from_bytes(start[8 : 8 + width], "little")
-    if start[6] not in HEADERS or length > LONGEST:
+    if start[6] not in HEADERS or length > LIMITS.npy_header:
         raise ValueError("it holds records, or its header is too long")
     shape, by_columns, dtype = HEADERS[start[6]](io.BytesIO(start[8:] + file.read(length + width - 4)))
     before = 8 + width + length
@@ -191,3 +193,7 @@ def _loaded(path: Path, name: str, load: Callable[[], Any]) -> Any:
             f"array '{name}' of {path} is pickled, and pickles are never loaded",
             "save it as numbers or as text, e.g. array.astype(str)",
         ) from None
+
+
+NPY = Reader(read_npy, stream_npy)
+NPZ = Reader(read_npz, stream_npz)

@@ -5,27 +5,24 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dmkl._util.machine import require_free
-from dmkl.data.readers.common import Arrays, Length
+from dmkl._util.types import Array
+from dmkl.data.readers.base import LIMITS, Arrays, Length, Reader
 from dmkl.errors import DataError
-
-SMALLEST = 8  # bytes a cell takes at least, as numbers or text of ours; encoded, a million may take ten
-BUFFER = 2**20  # bytes of a column that are read at a time; else whole row groups would be, often all of the file
 
 
 def read_parquet(path: Path) -> Arrays:
-    """Columns of numbers, truth values and text; dates, lists and other types are passed over."""
+    """Columns of numbers, truth values and text; dates, lists and other types are left out."""
     with path.open("rb") as file:
         return _arrays(path, _opened(path, file, sys.maxsize).read(), 0)
 
 
 def stream_parquet(path: Path, rows: int, length: Length) -> Iterator[Arrays]:
-    """The same, so many rows after another."""
+    """The same columns, `rows` rows at a time."""
     import pyarrow
 
     with path.open("rb") as file:
@@ -35,17 +32,17 @@ def stream_parquet(path: Path, rows: int, length: Length) -> Iterator[Arrays]:
             done += batch.num_rows
 
 
-def _opened(path: Path, file: Any, rows: int) -> Any:
-    """The file, of which so many rows will be in memory at a time."""
+def _opened(path: Path, file: IO[bytes], rows: int) -> Any:
+    """The open file, if `rows` of its rows fit in memory."""
     try:
         import pyarrow.parquet
     except ImportError:
         raise DataError(f"reading {path} needs pyarrow", "pip install 'dmkl[parquet]'") from None
-    content = pyarrow.parquet.ParquetFile(file, pre_buffer=False, buffer_size=BUFFER)
+    content = pyarrow.parquet.ParquetFile(file, pre_buffer=False, buffer_size=LIMITS.parquet_buffer)
     names = [str(name) for name in content.schema_arrow.names]
     if len(set(names)) != len(names):
         raise DataError(f"{path} has two columns of the same name", "rename one of them")
-    require_free(min(rows, content.metadata.num_rows) * len(names) * SMALLEST, str(path))
+    require_free(min(rows, content.metadata.num_rows) * len(names) * LIMITS.parquet_cell, str(path))
     if content.metadata.num_rows == 0:
         raise DataError(f"{path} has no rows", "write or download it again")
     return content
@@ -60,10 +57,10 @@ def _arrays(path: Path, table: Any, before: int) -> Arrays:
     return arrays
 
 
-def _column(path: Path, name: str, column: Any, before: int) -> NDArray[Any] | None:
+def _column(path: Path, name: str, column: Any, before: int) -> Array | None:
     from pyarrow import types
 
-    if types.is_dictionary(column.type):  # how pandas writes categories
+    if types.is_dictionary(column.type):  # pandas writes categories like this
         column = column.cast(column.type.value_type)
     kind = column.type
     text = types.is_string(kind) or types.is_large_string(kind)
@@ -77,3 +74,6 @@ def _column(path: Path, name: str, column: Any, before: int) -> NDArray[Any] | N
     if text:
         return np.asarray(values, dtype=np.str_)
     return np.asarray(values, dtype=np.float64) if decimal else np.asarray(values)
+
+
+PARQUET = Reader(read_parquet, stream_parquet)

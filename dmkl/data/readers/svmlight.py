@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from dmkl._util.machine import require_free
-from dmkl.data.readers.common import Arrays, as_csr
+from dmkl.data.readers.base import Arrays, Reader, as_csr
 from dmkl.errors import DataError
 
 
@@ -34,3 +34,6 @@ def _lists_labels(path: Path) -> bool:
     """Whether the label field of some line holds several labels, separated by commas."""
     with path.open("rb") as file:
         return any(b"," in line.split(b"#")[0].split(b":")[0].split(b" ")[0] for line in file)
+
+
+SVMLIGHT = Reader(read_svmlight)

@@ -8,27 +8,30 @@ import os
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dmkl._util.machine import available, require_free
-from dmkl.data.readers.common import Arrays, Length
+from dmkl._util.types import Array
+from dmkl.data.readers.base import LIMITS, Arrays, Length, Reader
 from dmkl.errors import DataError
 
-MOST_CHUNKS = 100_000  # each takes a tenth of a millisecond, whether it is there or not
+if TYPE_CHECKING:
+    import zarr
+
+Stored: TypeAlias = "zarr.Array[Any]"
 
 
 def read_zarr(path: Path) -> Arrays:
     """The arrays at the top of a group by name, or a single array named by the folder's stem."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # zarr warns of fixed-width text, which it reads well
+        warnings.simplefilter("ignore")  # zarr warns of fixed-width text, which it reads correctly
         return {name: _read(path, name, array, slice(None)) for name, array in _members(path).items()}
 
 
 def stream_zarr(path: Path, rows: int, length: Length) -> Iterator[Arrays] | None:
-    """The same in slices of the arrays that have a row a sample."""
+    """The same arrays, those with one row a sample in slices."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         members = _members(path)
@@ -36,7 +39,7 @@ def stream_zarr(path: Path, rows: int, length: Length) -> Iterator[Arrays] | Non
     return _slices(path, members, n, rows) if n else None
 
 
-def _slices(path: Path, members: dict[str, Any], n: int, rows: int) -> Iterator[Arrays]:
+def _slices(path: Path, members: dict[str, Stored], n: int, rows: int) -> Iterator[Arrays]:
     for start in range(0, n, rows):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -47,7 +50,7 @@ def _slices(path: Path, members: dict[str, Any], n: int, rows: int) -> Iterator[
         yield batch
 
 
-def _members(path: Path) -> dict[str, Any]:
+def _members(path: Path) -> dict[str, Stored]:
     import zarr
 
     _refuse_pipes(path)
@@ -63,30 +66,33 @@ def _members(path: Path) -> dict[str, Any]:
 
 
 def _refuse_pipes(path: Path) -> None:
-    """A pipe would be waited for, a device has no end."""
+    """Reading a pipe would block, and a device has no end."""
     for folder, _, names in os.walk(path):
         for name in names:
             if not Path(folder, name).is_file():
-                raise DataError(f"{Path(folder, name)} is no file", "copy the whole folder again")
+                raise DataError(f"{Path(folder, name)} is not a regular file", "copy the whole folder again")
 
 
-def _check(path: Path, name: str, array: Any) -> None:
-    """Refuse what would be run, or claims to be much and is nothing."""
+def _check(path: Path, name: str, array: Stored) -> None:
+    """Refuse arrays that decode by running code, and those that claim to be large but are not there."""
     described = array.metadata.to_dict()
     codecs = [described.get(key) for key in ("filters", "compressor", "codecs")]
-    # zarr would decode such chunks with pickle, that is run whatever code they contain
+    # zarr would decode such chunks with pickle, which runs any code they contain
     if array.dtype.kind == "O" or "pickle" in json.dumps(codecs, default=str):
         raise DataError(
             f"array '{name}' of {path} is pickled, and pickles are never loaded", "save it as numbers or text"
         )
-    if array.nchunks > MOST_CHUNKS:
+    if array.nchunks > LIMITS.zarr_chunks:
         raise DataError(f"array '{name}' of {path} has {array.nchunks:,} chunks", "write it in larger chunks")
-    if array.nbytes > available() and array.nchunks_initialized < array.nchunks:  # such are read as zeros, for ever
+    if array.nbytes > available() and array.nchunks_initialized < array.nchunks:  # missing chunks are read as zeros
         raise DataError(f"array '{name}' of {path} lacks some of its {array.nchunks:,} chunks", "copy the folder again")
 
 
-def _read(path: Path, name: str, array: Any, where: slice) -> NDArray[Any]:
+def _read(path: Path, name: str, array: Stored, where: slice) -> Array:
     shape = (len(range(*where.indices(array.shape[0]))), *array.shape[1:]) if array.shape else ()
     require_free(max(math.prod(shape), math.prod(array.chunks)) * array.dtype.itemsize, f"array '{name}' of {path}")
     values = np.asarray(array[where] if array.shape else array[...])
     return np.array(values.tolist(), dtype=np.str_) if values.dtype.kind == "T" else values
+
+
+ZARR = Reader(read_zarr, stream_zarr, folder=True)

@@ -16,7 +16,6 @@ from typing import ClassVar, NamedTuple
 from dmkl.errors import ClusterError
 from dmkl.runtime.jobs.profile import CoordinatorProfile, Profile
 
-COMMAND_SECONDS = 20.0  # limit for a command of the scheduler
 PENDING = "PENDING"  # the state of a job that waits in the queue, whatever the scheduler calls it
 
 
@@ -44,7 +43,7 @@ class Scheduler(ABC):
     variables: ClassVar[str]  # how the environment variables begin that describe a job to itself
     kept_variables: ClassVar[tuple[str, ...]] = ()  # those that do not
     transient: ClassVar[tuple[str, ...]] = ()  # parts of the messages of failures that pass by themselves
-    example_directive: ClassVar[str]  # for the profile's template
+    command_seconds: ClassVar[float] = 20.0  # limit for one command
 
     @abstractmethod
     def read_queue(self, output: str) -> dict[str, QueuedJob]:
@@ -97,10 +96,10 @@ class Scheduler(ABC):
         """The output of a command; OSError when it fails or takes too long."""
         try:
             done = subprocess.run(
-                words, capture_output=True, text=True, timeout=COMMAND_SECONDS, check=False, env=self.environment()
+                words, capture_output=True, text=True, timeout=self.command_seconds, check=False, env=self.environment()
             )
         except subprocess.TimeoutExpired as error:
-            raise OSError(f"{words[0]} took more than {COMMAND_SECONDS:.0f} s") from error
+            raise OSError(f"{words[0]} took more than {self.command_seconds:.0f} s") from error
         if done.returncode:
             raise OSError((done.stderr.strip().splitlines() or [f"{words[0]} failed"])[-1])
         return done.stdout

@@ -19,11 +19,38 @@ from dmkl.config import construct, key, require_table, toml_value
 from dmkl.errors import ConfigError, did_you_mean
 
 PLACES = (Path("cluster"), Path("~/.config/dmkl"))
-SUPERVISOR_BYTES = 256 << 20  # of a job's memory, for the worker's supervisor (Dask's nanny) and its Python
-SHORT = 180.0  # seconds: workers of jobs as short as this do not leave before their walltime
-MARGIN = 30.0  # seconds before the walltime by which every worker has left
 WALLTIME = re.compile(r"(?:(?P<days>\d+)-)?(?P<h>\d+):(?P<m>\d\d):(?P<s>\d\d)")
 WIDTH = 36  # columns of the template before the comments
+
+
+@dataclass(frozen=True)
+class JobLimits:
+    """Memory and lifetime of a worker inside the memory and walltime of its job.
+
+    Attributes
+    ----------
+    supervisor_bytes
+        Bytes of the job's memory for the worker's supervisor (Dask's nanny), which is a Python of its own.
+    least_share
+        The share of a small job's memory that the worker gets at least.
+    shortest
+        Seconds of walltime below which workers do not leave before it.
+    margin
+        Seconds before the walltime by which every worker has left.
+    stagger_share, least_stagger, most_stagger
+        The spread of the times at which workers leave: a share of the walltime, between two numbers of seconds.
+    """
+
+    supervisor_bytes: int = 256 << 20
+    least_share: float = 0.75
+    shortest: float = 180.0
+    margin: float = 30.0
+    stagger_share: float = 0.1
+    least_stagger: float = 20.0
+    most_stagger: float = 900.0
+
+
+LIMITS = JobLimits()
 
 
 @dataclass(frozen=True)
@@ -82,17 +109,17 @@ class Profile:
     def worker_bytes(self) -> int:
         """A worker's limit, below its job's, so that its supervisor notices before the scheduler ends both."""
         whole = parse_bytes(self.memory)
-        return max(whole - SUPERVISOR_BYTES, int(0.75 * whole))
+        return max(whole - LIMITS.supervisor_bytes, int(LIMITS.least_share * whole))
 
     @property
     def lifetime(self) -> tuple[float, float] | None:
         """Seconds after which a worker leaves by itself, and the spread of that time between workers; None for short
         jobs. A worker that is ended at its walltime loses its results, and so do workers that leave together."""
         whole = seconds_of(self.walltime)
-        if whole < SHORT:
+        if whole < LIMITS.shortest:
             return None
-        stagger = max(20.0, min(0.1 * whole, 900.0))
-        return whole - MARGIN - stagger, stagger
+        stagger = max(LIMITS.least_stagger, min(LIMITS.stagger_share * whole, LIMITS.most_stagger))
+        return whole - LIMITS.margin - stagger, stagger
 
     @property
     def submission(self) -> CoordinatorProfile:

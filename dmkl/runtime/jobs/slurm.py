@@ -30,7 +30,6 @@ class Slurm(Scheduler):
         "Zero Bytes",
         "Communication",
     )
-    example_directive = "--constraint=avx2"
 
     def read_queue(self, output: str) -> dict[str, QueuedJob]:
         lines = (line.split("|", 3) for line in output.splitlines())

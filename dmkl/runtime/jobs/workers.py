@@ -1,9 +1,9 @@
 """Worker jobs of a batch scheduler, through dask-jobqueue 0.9.0, with what it lacks for a run without supervision.
 
 Dask-jobqueue never replaces a job that ends before its worker connects, keeps an entry for a job whose submission
-failed, and then fails to close. So its entries are compared with the scheduler's queue: jobs that are gone are removed
-and started again, within a budget. This uses dask-jobqueue's internals (`workers`, `_created`, `_lock`, `_submit_job`,
-`_call`): hence the pinned version, and tests on a real SLURM.
+failed, and then fails to close. So its entries (`cluster.workers`) are compared with the scheduler's queue: jobs that
+are gone are removed and started again, within a budget. One internal of dask-jobqueue is used (`Job._call`): hence the
+pinned version. The tests run on a real SLURM.
 
 Workers find the Dask scheduler through a file, so the script of a job does not depend on the port.
 """
@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from distributed import Client
+from distributed import Client, Status
 
 from dmkl._util.files import make_folder, write_json
 from dmkl._util.units import parse_seconds
@@ -36,6 +36,7 @@ from dmkl.runtime.connections import (
     Absence,
     Note,
     Refused,
+    WorkerFacts,
     check_workers,
     close_client,
     close_cluster,
@@ -48,6 +49,7 @@ from dmkl.runtime.jobs.profile import Profile
 from dmkl.runtime.tls import require_private, security
 
 NAME = "dmkl"  # of the Dask cluster; its workers are dmkl-0, dmkl-1 ...
+Options = dict[str, Any]  # keyword arguments of dask-jobqueue, which is untyped
 SCHEDULER_FILE, STATE_FILE = "scheduler.json", "state.json"
 
 
@@ -75,7 +77,7 @@ class WatchOptions:
     settled: float = 60.0
     poll: float = 1.0
     death_timeout: int = 60
-    adaptation: Mapping[str, Any] = field(default_factory=lambda: {"interval": "5s", "wait_count": 12})
+    adaptation: Mapping[str, str | int] = field(default_factory=lambda: {"interval": "5s", "wait_count": 12})
     longest_delay: float = 60.0
 
 
@@ -163,7 +165,7 @@ class WorkerJobs:
     def watch(self, client: Client) -> int:
         return self._watch(list(workers_of(client).values()))
 
-    def _watch(self, workers: list[dict[str, Any]]) -> int:
+    def _watch(self, workers: list[WorkerFacts]) -> int:
         """Compare workers, queue and dask-jobqueue's entries; replace jobs that are gone."""
         now = time.monotonic()
         connected = {str(worker["name"]) for worker in workers}
@@ -235,9 +237,6 @@ class WorkerJobs:
         cluster, self._client, self._cluster = self._cluster, None, None
         if cluster is None:
             return
-        with contextlib.suppress(Exception):  # entries of failed submissions would fail dask-jobqueue's assertions
-            failed = [name for name, entry in cluster.workers.items() if not entry.job_id]
-            cluster.sync(_remove_entries, cluster, failed, callback_timeout=connections.LIMITS.close)
         close_cluster(cluster)
         self._cancel_jobs()
         (self._folder / SCHEDULER_FILE).unlink(missing_ok=True)
@@ -249,11 +248,11 @@ class WorkerJobs:
 
 
 async def _remove_entries(cluster: Any, names: list[str]) -> None:
-    async with cluster._lock:
-        for name in names:
-            entry = cluster.workers.pop(name, None)
-            if entry is not None:
-                cluster._created.discard(entry)
+    """Remove entries in the cluster's event loop, so that nothing else changes them meanwhile."""
+    for name in names:
+        entry = cluster.workers.pop(name, None)
+        if entry is not None:
+            entry.status = Status.closed
 
 
 def worker_script(scheduler: Scheduler, profile: Profile, folder: Path) -> str:
@@ -268,14 +267,14 @@ def job_name(folder: Path) -> str:
     return f"dmkl-{hashlib.blake2b(str(folder.absolute()).encode(), digest_size=4).hexdigest()}"
 
 
-def job_options(scheduler: Scheduler, profile: Profile, folder: Path) -> dict[str, Any]:
+def job_options(scheduler: Scheduler, profile: Profile, folder: Path) -> Options:
     """A profile as dask-jobqueue's arguments. All that matter are set, so that its own configuration files do not."""
     logs = Path(profile.log_directory).expanduser().absolute() if profile.log_directory else folder.absolute()
     arguments = ["--dashboard-address", "127.0.0.1:0"]
     if profile.lifetime:
         lifetime, stagger = profile.lifetime
         arguments += ["--lifetime", f"{lifetime:.0f}s", "--lifetime-stagger", f"{stagger:.0f}s"]
-    own: dict[str, Any] = scheduler.worker_options(profile, logs)
+    own: Options = scheduler.worker_options(profile, logs)
     return {
         "queue": profile.queue or None,
         "cores": profile.cores,
@@ -312,13 +311,17 @@ def job_class(scheduler: Scheduler) -> Any:
             super().__init__(f"--scheduler-file {shlex.quote(scheduler_file)}", name, **options)
             self._failures = failures if failures is not None else []
 
-        async def _submit_job(self, script_filename: str) -> str:
+        async def start(self) -> None:
             try:
-                return str(await super()._submit_job(script_filename))
-            except (RuntimeError, OSError) as error:
+                await super().start()
+            except (RuntimeError, OSError, ValueError) as error:
                 lines = str(error).partition("stderr:")[2].split("\n")
                 self._failures.append(next((line.strip() for line in lines if line.strip()), str(error)))
                 raise
+
+        async def close(self) -> None:
+            await super().close()
+            self.status = Status.closed  # dask-jobqueue leaves it as it was, which closing the cluster refuses
 
         @staticmethod
         async def _call(cmd: list[str], **options: Any) -> str:

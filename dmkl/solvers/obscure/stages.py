@@ -40,7 +40,6 @@ from dmkl.solvers.obscure.subgradient import (
 from dmkl.solvers.problem import Problem
 from dmkl.solvers.state import MethodState, State
 from dmkl.solvers.working_sets import whole
-from dmkl.stack.rowsource import row_source
 
 FOREVER = 10**9  # epochs
 
@@ -119,7 +118,7 @@ class Stages:
         self._epochs = formulation.epochs if schedule.epochs is None else schedule.epochs
         self._projected, self._options = schedule.projected, options or OPTIONS
         self._norm, self._loss = PNorm(formulation.p), RowLoss.of(problem.Y, multiclass, 1.0 / (lam * problem.n))
-        self._source = row_source(problem.stack)
+        self._source = problem.stack.source.on_demand
         self._block: tuple[Samples, KernelBlock] | None = None  # asked for again after a restart
 
     def init(self, problem: Problem) -> State:

@@ -23,21 +23,20 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array, issparse
 
 from dmkl._util.jit import jit
-from dmkl._util.types import Float64, Samples
+from dmkl._util.types import Float64, FloatArray, Samples
 from dmkl.events import Progress
 from dmkl.problems.p_norm import PNorm, weigh
 from dmkl.problems.row_losses import RowLoss, subgradient
 from dmkl.solvers.obscure.kernel_values import (
     NO_SAMPLES,
     BatchValues,
-    Values,
     background,
     batch_values,
     may_run_ahead,
 )
 from dmkl.solvers.problem import Problem
 from dmkl.solvers.state import Arrays, MethodState
-from dmkl.stack.rowsource import RowSource
+from dmkl.stack import Source
 
 ONLINE, PROXIMAL, EXACT = range(3)
 STAGES = ("online", "stochastic", "exact")
@@ -180,14 +179,14 @@ class Learner:
 
 
 def learn(
-    problem: Problem, source: RowSource, loss: RowLoss, norm: PNorm, lam: float, learner: Learner, *, ahead: bool
+    problem: Problem, source: Source, loss: RowLoss, norm: PNorm, lam: float, learner: Learner, *, ahead: bool
 ) -> None:
     """Let the learner go on in its epoch for one part of it; at the end of the epoch its `batch` is 0 again.
 
     Parameters
     ----------
     problem : Problem
-    source : RowSource
+    source : Source
         The kernel values of the problem's stack.
     loss : RowLoss
     norm : PNorm
@@ -200,7 +199,7 @@ def learn(
     """
     started = time.perf_counter()
     rng = np.random.default_rng([problem.seed, learner.stage, learner.epoch])
-    batches = source.batches(problem.n, rng)
+    batches = source.batches(rng)
     first = learner.batch
     before = sum(map(len, batches[:first]))
     ends = np.cumsum([len(samples) for samples in batches[first:]])
@@ -253,7 +252,7 @@ def step_size(numbers: Float64, q: float, lam: float, radius: float, norm: float
 
 @jit()
 def take_steps(
-    K: Values,
+    K: FloatArray,
     G: Float64,
     Y: Float64,
     labels: Samples,

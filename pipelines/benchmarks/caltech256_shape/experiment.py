@@ -12,8 +12,8 @@ import threadpoolctl
 from numpy.typing import NDArray
 from sklearn.svm import SVC
 
-from dmkl.cli.signals import terminable
 from dmkl.problems.norms import MixedNorm
+from dmkl.run import interruptible
 from dmkl.solvers.mirror import solve_mirror
 from dmkl.stack import open_stack
 from dmkl.store import KernelStore
@@ -26,7 +26,7 @@ SECONDS, BYTES, TIMES = 180.0, 6e9, 200.0
 
 def run(context: Context) -> Outcome:
     settings = context.settings
-    with terminable(), tempfile.TemporaryDirectory(dir=context.folder) as name:
+    with interruptible(), tempfile.TemporaryDirectory(dir=context.folder) as name:
         folder = Path(name)
         write_shape(folder, settings["classes"])
         built = dmkl(folder, "kernels", "config.toml", "-o", "k.zarr")

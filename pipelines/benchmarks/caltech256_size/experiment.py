@@ -17,7 +17,7 @@ import numpy as np
 
 from dmkl._util.tiling import Grid
 from dmkl._util.units import parse_bytes
-from dmkl.cli.signals import terminable
+from dmkl.run import interruptible
 from dmkl.store import projected_bytes
 from pipelines.common.caltech256 import CLASSES, KERNELS, write_data
 from pipelines.common.commands import Ran, dmkl
@@ -32,7 +32,7 @@ def run(context: Context) -> Outcome:
     folder = context.folder / "work"
     require_room(context, folder)
     try:
-        with terminable():
+        with interruptible():
             built, trained = built_and_trained(context, folder)
             events = [json.loads(line) for line in (folder / "run" / "events.jsonl").read_text().splitlines()]
             rounds = [event for event in events if event["event"] == "RoundDone"]

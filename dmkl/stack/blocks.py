@@ -1,0 +1,241 @@
+"""Blocks: all kernels, some of them or a weighted sum, over sets of samples.
+
+They are gathered into this process, or cut and used where tasks run, so that no block travels.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar, cast
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+from dmkl._util.machine import Scratch, thread_scratch
+from dmkl._util.types import Float64, FloatArray, FloatType, Samples
+from dmkl.events import Progress
+from dmkl.runtime import Runtime
+from dmkl.stack.compiled import cut, mirror, rows_of
+from dmkl.stack.held import SHARES
+from dmkl.stack.reader import Reader
+from dmkl.stack.score import combine_tile
+from dmkl.stack.sources import BlockRow
+
+T = TypeVar("T")
+COMBINED = -1  # in place of a kernel's number: the weighted sum
+
+
+@dataclass(frozen=True)
+class BlockRequest:
+    """For each ascending set W of samples: some kernels over W x W, or one weighted sum of all kernels."""
+
+    sets: Sequence[Samples]
+    kernels: Sequence[Sequence[int]]
+    weights: Float64 | None
+    dtype: FloatType
+
+    @classmethod
+    def of(
+        cls,
+        reader: Reader,
+        sets: Sequence[Samples],
+        kernels: Sequence[Sequence[int]] | None = None,
+        weights: Float64 | None = None,
+        dtype: DTypeLike | None = None,
+    ) -> BlockRequest:
+        """A request to a source: all kernels, in its own type, unless said otherwise."""
+        chosen = [range(reader.s)] * len(sets) if kernels is None else [list(some) for some in kernels]
+        return cls(sets, chosen, weights, reader.dtype if dtype is None else cast(FloatType, np.dtype(dtype)))
+
+    def is_all_of(self, reader: Reader) -> bool:
+        """Whether every block is all kernels over all samples."""
+        everything = list(range(reader.s))
+        complete = self.weights is None and all(len(W) == reader.n for W in self.sets)
+        return complete and all(list(chosen) == everything for chosen in self.kernels)
+
+    def layers(self) -> list[dict[int, int]]:
+        """For each block: the layer that a kernel fills."""
+        if self.weights is not None:
+            return [{COMBINED: 0} for _ in self.sets]
+        return [{a: layer for layer, a in enumerate(chosen)} for chosen in self.kernels]
+
+    def shapes(self) -> list[tuple[int, int, int]]:
+        return [(len(layers), len(W), len(W)) for layers, W in zip(self.layers(), self.sets, strict=True)]
+
+    def sizes(self) -> list[int]:
+        """Bytes of each block."""
+        return [int(np.prod(shape)) * self.dtype.itemsize for shape in self.shapes()]
+
+    def some(self, positions: Sequence[int]) -> BlockRequest:
+        """Some of the sets."""
+        sets, kernels = [self.sets[p] for p in positions], [self.kernels[p] for p in positions]
+        return replace(self, sets=sets, kernels=kernels)
+
+    def allocate(self, scratch: Scratch | None) -> list[FloatArray]:
+        """Arrays for the blocks: new ones, or in scratch memory."""
+        shapes = self.shapes()
+        return scratch.arrays(shapes, self.dtype) if scratch else [np.empty(shape, self.dtype) for shape in shapes]
+
+    def finished(self, blocks: list[FloatArray]) -> list[FloatArray]:
+        """The blocks as they are returned: a weighted sum is one matrix."""
+        return blocks if self.weights is None else [block[0] for block in blocks]
+
+
+def blocks_of(reader: Reader, request: BlockRequest, scratch: Scratch | None = None) -> list[FloatArray]:
+    """The blocks in this process, those of `scratch` valid until it is used again; one pass."""
+    sets = request.sets
+    if request.is_all_of(reader):
+        whole = reader.source.as_array()
+        if whole is not None and whole.dtype == request.dtype:
+            reader.passes += 1
+            return [whole for _ in sets]
+    what = f"a block of {max(map(len, sets))} samples" if len(sets) == 1 else "the blocks"
+    reader.memory.require(sum(request.sizes()) - (scratch.used if scratch else 0), what)
+    blocks = request.allocate(scratch)
+    if reader.runtime.remote:
+        for i, pieces in enumerate(reader.each_row(gather_block_row, request)):
+            place(blocks, sets, reader.grid.span(i), pieces)
+    else:
+        for _ in reader.each_row(fill_block_row, request, blocks):
+            pass
+    reader.passes += 1
+    return request.finished(blocks)
+
+
+def answers(
+    reader: Reader,
+    function: Callable[..., T],
+    questions: Sequence[tuple[object, ...]],
+    request: BlockRequest,
+    runtime: Runtime,
+) -> list[T]:
+    """See `KernelStack.answers`."""
+    sets = request.sets
+    nearby = reader.source.nearby if reader.runtime.remote else None
+    if nearby is None:
+        blocks = blocks_of(reader, request, reader.scratch)
+        tasks = ((block, *question) for block, question in zip(blocks, questions, strict=True))
+        result = []
+        for answer in runtime.map(function, tasks):
+            result.append(answer)
+            reader.observer(Progress("solving", len(result), len(sets)))
+        return result
+    request = replace(request, sets=[reader.source.places(W) for W in sets])
+    found = chunks(request.sizes(), runtime.workers, SHARES.blocks * runtime.memory / runtime.workers)
+    rows = list(nearby.rows)
+    parts = ((rows, request.some(chunk), function, [questions[p] for p in chunk]) for chunk in found)
+    answered: dict[int, T] = {}
+    for chunk, some in zip(found, runtime.map(answer_chunk, parts), strict=True):
+        answered.update(zip(chunk, some, strict=True))
+        reader.observer(Progress("solving", len(answered), len(sets)))
+    reader.passes += 1
+    return [answered[position] for position in range(len(sets))]
+
+
+def combine_near(reader: Reader, weights: Float64, dtype: DTypeLike | None) -> Any:
+    """See `KernelStack.combine_near`."""
+    request = BlockRequest.of(reader, [np.arange(reader.n)], weights=weights, dtype=dtype)
+    if not reader.runtime.remote:
+        return blocks_of(reader, request)[0]
+    pieces = [reader.runtime.hold(gather_block_row, row, request) for row in reader.source.rows]
+    spans = [reader.grid.span(i) for i in range(reader.grid.blocks)]
+    reader.passes += 1
+    return reader.runtime.hold(assemble_matrix, reader.n, spans, pieces)
+
+
+def gather_block_row(row: BlockRow, request: BlockRequest) -> list[FloatArray]:
+    """For each set W: the rows of W in this block row against W from here on, (layers, rows, columns)."""
+    pieces = []
+    for shape, W in zip(request.shapes(), request.sets, strict=True):
+        mine, later = _split(W, row.grid.span(row.i))
+        pieces.append(np.empty((shape[0], len(mine), len(later)), request.dtype))
+    _cut_all(row, request, pieces, square=False)
+    return pieces
+
+
+def fill_block_row(row: BlockRow, request: BlockRequest, blocks: Sequence[FloatArray]) -> None:
+    """The same rows, put into the square blocks with their mirror images; block rows fill disjoint parts."""
+    _cut_all(row, request, blocks, square=True)
+
+
+def place(blocks: Sequence[FloatArray], sets: Sequence[Samples], rows: slice, pieces: list[FloatArray]) -> None:
+    """Put the pieces of one block row into the square blocks, and their mirror images."""
+    for block, W, piece in zip(blocks, sets, pieces, strict=True):
+        start, height = int(np.searchsorted(W, rows.start)), piece.shape[1]
+        block[:, start : start + height, start:] = piece
+        for layer in block:
+            mirror(layer, start, start + height, start + height, len(W))
+
+
+def _cut_all(row: BlockRow, request: BlockRequest, targets: Sequence[FloatArray], *, square: bool) -> None:
+    """Fill the pieces of all sets, or their rows in the square blocks, tile by tile."""
+    grid, i = row.grid, row.i
+    rows = grid.span(i)
+    shares = [_split(W, rows) for W in request.sets]
+    starts = [int(np.searchsorted(W, rows.start)) if square else 0 for W in request.sets]
+    layers = request.layers()
+    for j in range(i, grid.blocks):
+        places = [_place(*share, rows, grid.span(j), top) for share, top in zip(shares, starts, strict=True)]
+        for a in sorted(set().union(*layers)):
+            tile = row.tile(a, j) if request.weights is None else combine_tile(row, j, request.weights)
+            seen = rows_of(tile)
+            for target, order, (mine, others, top, left) in zip(targets, layers, places, strict=True):
+                if a not in order:
+                    continue
+                layer = target[order[a]]
+                if (len(mine), len(others)) == tile.shape:
+                    layer[top : top + len(mine), left : left + len(others)] = tile
+                else:
+                    cut(seen, mine, others, layer, top, left)
+                if square and j > i:  # at once, while it is in the cache
+                    mirror(layer, top, top + len(mine), left, left + len(others))
+
+
+def _place(mine: Samples, later: Samples, rows: slice, columns: slice, top: int) -> tuple[Samples, Samples, int, int]:
+    """A set's members among the rows and columns of a tile, counted inside it, and where those go in the target."""
+    left, right = (int(p) for p in np.searchsorted(later, (columns.start, columns.stop)))
+    return mine - rows.start, later[left:right] - columns.start, top, top + left
+
+
+def _split(W: Samples, rows: slice) -> tuple[Samples, Samples]:
+    """The members of W in this block row, and those from its first sample on."""
+    start, stop = np.searchsorted(W, (rows.start, rows.stop))
+    return W[start:stop], W[start:]
+
+
+def assemble_matrix(n: int, rows: Sequence[slice], pieces: Sequence[list[FloatArray]]) -> FloatArray:
+    """One whole weighted sum from the pieces of all block rows."""
+    everything = [np.arange(n)]
+    block: FloatArray = np.empty((1, n, n), pieces[0][0].dtype)
+    for span, own in zip(rows, pieces, strict=True):
+        place([block], everything, span, own)
+    matrix: FloatArray = block[0]
+    return matrix
+
+
+def chunks(sizes: Sequence[int], number: int, room: float) -> list[list[int]]:
+    """Positions of blocks of these sizes in `number` chunks, more where one would be larger than `room`: the largest
+    first, each to the chunk that has least."""
+    number = max(1, min(number, len(sizes)))
+    while True:
+        filled: list[tuple[int, int]] = [(0, chunk) for chunk in range(number)]
+        members: list[list[int]] = [[] for _ in range(number)]
+        for position in sorted(range(len(sizes)), key=lambda position: -sizes[position]):
+            used, chunk = heapq.heappop(filled)
+            members[chunk].append(position)
+            heapq.heappush(filled, (used + sizes[position], chunk))
+        if number == len(sizes) or max(filled)[0] <= room:
+            return members
+        number += 1
+
+
+def answer_chunk(
+    rows: Sequence[BlockRow], request: BlockRequest, function: Callable[..., T], questions: Sequence[tuple[object, ...]]
+) -> list[T]:
+    """`function(block, *question)` for each set."""
+    blocks = request.allocate(thread_scratch())
+    for row in rows:
+        fill_block_row(row, request, blocks)
+    return [function(block, *question) for block, question in zip(request.finished(blocks), questions, strict=True)]

@@ -1,0 +1,126 @@
+"""Questions about every kernel apart, symmetric or not, semidefinite or not.
+
+With K_a[i, j] = k_a(x_i, x_j) the score of sample j is sum_a sum_i alpha[a, i] K_a[i, j]: `expand` is
+sum_a K_a' alpha_a, and `correlate`, its adjoint, gives K_a beta of every kernel. A block row accounts for all of its
+tiles or, where only tiles with j >= i are kept, for those and their mirror images.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from dmkl._util.types import Float64, FloatArray, Samples
+from dmkl.runtime.base import itself
+from dmkl.stack.reader import Reader
+from dmkl.stack.sources import BlockRow
+
+
+def expand(reader: Reader, alpha: Float64) -> Float64:
+    """See `KernelStack.expand`."""
+    kernels = np.flatnonzero(alpha.any(axis=(1, 2))).tolist()
+    shared = reader.runtime.hold(itself, np.ascontiguousarray(alpha, dtype=np.float64))
+    scores = np.zeros(alpha.shape[1:])
+    for part in reader.each_row(expand_block_row, shared, kernels):
+        scores += part
+    reader.passes += 1
+    return scores
+
+
+def correlate(reader: Reader, beta: Float64, kernels: Sequence[int] | None) -> Float64:
+    """See `KernelStack.correlate`."""
+    kernels = list(range(reader.s)) if kernels is None else list(kernels)
+    shared = reader.runtime.hold(itself, np.ascontiguousarray(beta, dtype=np.float64))
+    result = np.zeros((len(kernels), *beta.shape))
+    for i, part in enumerate(reader.each_row(correlate_block_row, shared, kernels)):
+        result[:, reader.grid.span(i).start :] += part
+    reader.passes += 1
+    return result
+
+
+def row_norms(reader: Reader) -> Float64:
+    """See `KernelStack.row_norms`."""
+    squares = np.zeros((reader.s, reader.n))
+    for i, part in enumerate(reader.each_row(square_block_row)):
+        squares[:, reader.grid.span(i).start :] += part
+    reader.passes += 1
+    return np.sqrt(squares)
+
+
+def reach(reader: Reader, others: Samples, coef: Float64, weights: Float64 | None) -> Float64:
+    """See `KernelStack.reach`; `others` are numbered as in the source that has all samples."""
+    support = np.flatnonzero(coef.any(axis=1))
+    used = range(reader.s) if weights is None else np.flatnonzero(np.atleast_2d(weights).any(axis=0)).tolist()
+    held = reader.runtime.hold(itself, np.ascontiguousarray(coef[support]))
+    arguments = used, reader.source.places(support), others, held, weights
+    scores = np.zeros((len(others), coef.shape[1] if weights is not None else coef.shape[1] // reader.s))
+    for part in reader.runtime.map(reach_block_row, ((row, *arguments) for row in reader.source.whole.rows)):
+        scores += part
+    reader.passes += 1
+    return scores
+
+
+def pieces_of(row: BlockRow, kernels: Sequence[int]) -> Iterator[tuple[int, slice, slice, FloatArray]]:
+    """Kernel, rows, columns, K_a[rows, columns]: place by place, so that kernels that are computed share a base."""
+    grid, i = row.grid, row.i
+    here = grid.span(i)
+    for j in grid.kept(i):
+        there = grid.span(j)
+        for a in kernels:
+            tile = row.tile(a, j)
+            yield a, here, there, tile
+            if i != j and not grid.full:
+                yield a, there, here, tile.T
+
+
+def expand_block_row(row: BlockRow, alpha: Float64, kernels: Sequence[int]) -> Float64:
+    """Contributions to `sum_a K_a' alpha[a]` (n, m) of coefficients (s, n, m)."""
+    scores = np.zeros(alpha.shape[1:])
+    for a, rows, columns, values in pieces_of(row, kernels):
+        scores[columns] += _exact(values).T @ alpha[a, rows]
+    return scores
+
+
+def correlate_block_row(row: BlockRow, beta: Float64, kernels: Sequence[int]) -> Float64:
+    """Contributions to `K_a beta` (len(kernels), n - start, m), for samples from the first of the block row on."""
+    start = row.grid.span(row.i).start
+    result = np.zeros((len(kernels), len(beta) - start, beta.shape[1]))
+    place = {a: layer for layer, a in enumerate(kernels)}
+    for a, rows, columns, values in pieces_of(row, kernels):
+        result[place[a], _after(rows, start)] += _exact(values) @ beta[columns]
+    return result
+
+
+def square_block_row(row: BlockRow) -> Float64:
+    """Contributions to `sum_j K_a[i, j]^2` (s, n - start)."""
+    start = row.grid.span(row.i).start
+    result = np.zeros((row.s, row.grid.n - start))
+    for a, rows, _, values in pieces_of(row, range(row.s)):
+        exact = _exact(values)
+        result[a, _after(rows, start)] += np.einsum("ij,ij->i", exact, exact)
+    return result
+
+
+def _after(rows: slice, start: int) -> slice:
+    return slice(rows.start - start, rows.stop - start)
+
+
+def _exact(values: FloatArray) -> Float64:
+    return np.asarray(values, dtype=np.float64)
+
+
+def reach_block_row(
+    row: BlockRow, kernels: Sequence[int], support: Samples, others: Samples, coef: Float64, weights: Float64 | None
+) -> Float64:
+    """Contributions of a block row to the scores of others by the support's coefficients."""
+    s = row.s
+    scores = np.zeros((len(others), coef.shape[1] if weights is not None else coef.shape[1] // s))
+    for a, rows, columns, values in pieces_of(row, kernels):
+        first, last = np.searchsorted(support, (rows.start, rows.stop))
+        start, stop = np.searchsorted(others, (columns.start, columns.stop))
+        if first < last and start < stop:
+            part = values[support[first:last, None] - rows.start, others[start:stop] - columns.start]
+            own = coef[first:last, a::s] if weights is None else coef[first:last] * weights[..., a]
+            scores[start:stop] += part.T.astype(np.float64) @ own
+    return scores
