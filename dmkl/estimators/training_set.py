@@ -9,11 +9,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dmkl._util.machine import Budget
 from dmkl._util.tiling import Grid
-from dmkl._util.types import Array, Block, Float64
+from dmkl._util.types import Array, Block, Float64, Samples
 from dmkl.config import KernelConfig, RunConfig
 from dmkl.data import Dataset, View
 from dmkl.errors import ResourceError
@@ -92,7 +91,7 @@ class HeldViews:
         self.entries = {name: {"kind": view.kind, "shape": view.values.shape} for name, view in data.views.items()}
         self._data = data
 
-    def take(self, view: str, chosen: NDArray[np.int64], tile: int) -> View:
+    def take(self, view: str, chosen: Samples, tile: int) -> View:
         whole = self._data.views[view]
         return View(view, whole.kind, whole.values[chosen])
 
