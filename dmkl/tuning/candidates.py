@@ -20,7 +20,7 @@ Candidate = Formulation | type[Formulation] | Tables
 
 
 def named_candidates(
-    names: Sequence[str], values: Candidates, fixed: Mapping[str, Mapping[str, object]]
+    names: Sequence[str], values: Candidates, fixed: Mapping[str, Mapping[str, Constant]]
 ) -> list[Tables]:
     """Formulations with the values that a user names for their constants, checked before any work.
 
@@ -56,7 +56,7 @@ def named_candidates(
             )
     found: list[Tables] = []
     for name, cls in zip(names, classes, strict=True):
-        own: Mapping[str, Constant] = fixed.get(name, {})
+        own = fixed.get(name, {})
         refuse_unknown(own, constant_names(cls), "[formulation]")
         chosen: Values = {constant: [value] for constant, value in own.items() if constant not in SEARCHED}
         chosen |= {constant: list(tried) for constant, tried in values.items() if constant in constant_names(cls)}
