@@ -20,6 +20,7 @@ from dmkl.events import Event, RoundDone
 from dmkl.solvers.state import DIGEST
 from dmkl.stack import open_stack
 from dmkl.store import KernelStore
+from dmkl.store.format import LayoutOptions
 
 __all__ = ["folder"]  # a fixture
 VSKL = ("-s", "formulation.name=vskl", "-s", "solve.tol=1e-6", "-q")
@@ -56,7 +57,9 @@ def test_a_store_goes_on_when_there_is_room_again(
 ) -> None:
     store = disk / "k.zarr"
     build = ("kernels", "config.toml", "-q", "-o", str(store), "-s", "run.tile=20", "--cluster", cluster)
-    monkeypatch.setattr("dmkl.store.store.FREE_MARGIN", 0.0)  # somebody else fills the disk while the tiles are built
+    monkeypatch.setattr(
+        "dmkl.store.format.LAYOUT", LayoutOptions(free_margin=0.0)
+    )  # somebody else fills the disk while the tiles are built
     ballast = fill(disk)
     assert run(*build) == 6
     assert f"error: the disk is full: cannot write {store}" in complaint(capsys)

@@ -21,7 +21,7 @@ from dmkl.config import Config, DataConfig, parse_config
 from dmkl.data import Dataset, Labels, load_batches, load_dataset
 from dmkl.errors import ConfigError, OutputError
 from dmkl.model import Calibration, Model, load_calibration, load_model
-from dmkl.model.contributions import contributions, winner_names
+from dmkl.model.explanations import contributions, explained_names
 from dmkl.run.directory import RunDirectory
 from dmkl.runtime import Runtime
 
@@ -100,7 +100,7 @@ class Predictor:
             arrays["probability"] = self.calibration.probabilities(scores)
         if self.explain:
             added, intercept = contributions(model, samples, scores, runtime)
-            arrays["explained"] = np.array(winner_names(model, scores))
+            arrays["explained"] = np.array(explained_names(model, scores))
             arrays |= {"contribution": added[:, self._active], "intercept": intercept}
         return arrays
 

@@ -14,7 +14,7 @@ from dmkl.config import parse_config
 from dmkl.data import load_split
 from dmkl.errors import ConfigError, DataError, OutputError
 from dmkl.model import Model, Predictions, load_model, load_predictions, measure, per_class
-from dmkl.model.predictions import open_samples
+from dmkl.model.explanations import explain
 from dmkl.report import Contents, write_report
 from dmkl.run.directory import RunDirectory, trusting
 from dmkl.run.records import HeldOutRecord
@@ -118,4 +118,4 @@ def _explained(contents: Contents, which: Sequence[int], runtime: Runtime) -> Pr
     largest = float(np.abs(kept.scores).max())
     if not np.allclose(again, kept.scores[index], rtol=SCORE_TOLERANCE, atol=SCORE_TOLERANCE * largest):
         raise DataError(f"the data of {contents.name} have changed: the held-out samples now have different scores")
-    return replace(kept, opened=open_samples(model, test, kept.scores, which, runtime))
+    return replace(kept, explained=explain(model, test, kept.scores, which, runtime))

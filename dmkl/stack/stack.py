@@ -28,7 +28,7 @@ from dmkl.stack.checks import (
 )
 from dmkl.stack.compiled import cut, rows_of
 from dmkl.stack.held import held_on_workers
-from dmkl.stack.reader import Reader
+from dmkl.stack.reader import TileReader
 from dmkl.stack.score import Applied
 from dmkl.stack.sources import ArraySource, Source
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class KernelStack(Reader):
+class KernelStack(TileReader):
     """s kernels over the same n samples.
 
     `from_array` makes one of an array, `open` of a kernel store; the constructor takes any source. `apply`, `rows`
