@@ -11,17 +11,17 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from dmkl._util.files import make_folder, write_json
 from dmkl._util.machine import Budget
-from dmkl._util.types import Samples
+from dmkl._util.types import Samples, Table
 from dmkl.data import Fold, Labels
 from dmkl.model import measure
+from dmkl.problems import Formulation
 from dmkl.runtime import Local
-from dmkl.solvers import Fit, Formulation, solve
+from dmkl.solvers import Fit, solve
 from dmkl.stack import KernelStack, Source
 from dmkl.stack.held import fits_here, held_here
 from dmkl.tuning.selection import FoldScore
@@ -38,7 +38,7 @@ class FoldPath:
     points: tuple[tuple[int, Formulation], ...]  # with their numbers in the table
     labels: Labels
     metric: str
-    options: dict[str, Any]  # of `solve`
+    options: Table  # of `solve`
     folder: Path | None  # where finished scores are kept
     deadline: float  # on the clock of time.time()
 
