@@ -20,7 +20,7 @@ Candidate = Formulation | type[Formulation] | Tables
 
 
 def named_candidates(
-    names: Sequence[str], values: Candidates, fixed: Mapping[str, Mapping[str, object]]
+    names: Sequence[str], values: Candidates, fixed: Mapping[str, Mapping[str, Constant]]
 ) -> list[Tables]:
     """Formulations with the values that a user names for their constants, checked before any work.
 
