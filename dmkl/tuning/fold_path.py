@@ -59,7 +59,8 @@ def scores_along(stack: KernelStack, path: FoldPath) -> Iterator[FoldScore]:
         return
     part, y = stack.restrict(path.fold.kept), path.labels.take(path.fold.kept)
     start = None
-    for place in range(max(done - 1, 0), len(path.points)):  # the last finished point, from its checkpoint, is a start
+    # the last finished point is loaded from its checkpoint, as the start of the next one
+    for place in range(max(done - 1, 0), len(path.points)):
         number, formulation = path.points[place]
         left = path.deadline - time.time()
         if left <= 0:
@@ -85,7 +86,7 @@ def scores_on_worker(stack: KernelStack, path: FoldPath) -> list[FoldScore]:
 
 
 def open_on_worker(source: Source, names: tuple[str, ...], groups: Samples) -> KernelStack:
-    """The stack of a source, held by a worker if it fits; others get what it holds from there."""
+    """The stack of a source on a worker, which holds the kernels if they fit into its memory."""
     runtime, memory = Local(1), budget_here()
     if fits_here(source, memory):
         source = held_here(source, runtime)
