@@ -234,14 +234,14 @@ CASES = [
         {},
         2,
         "no cluster profile cluster/none.toml or /nobody/.config/dmkl/none.toml",
-        "make one with: dmkl cluster profile slurm > cluster/slurm.toml",
+        "make one: mkdir -p cluster; dmkl cluster profile slurm > cluster/slurm.toml",
     ),
     Case(
         "train config.toml --cluster slurm -s cluster.wall=1",
         {},
         2,
         "no cluster profile cluster/slurm.toml or /nobody/.config/dmkl/slurm.toml",
-        "make one with: dmkl cluster profile slurm > cluster/slurm.toml",
+        "make one: mkdir -p cluster; dmkl cluster profile slurm > cluster/slurm.toml",
     ),
     Case(
         "train config.toml --cluster tcp://127.0.0.1:9",

@@ -151,6 +151,21 @@ def test_every_part_that_was_asked_for_is_there() -> None:
     assert "class" not in " ".join(without.words).lower().replace("classification", "")
 
 
+@pytest.fixture(scope="module")
+def runs() -> list[Contents]:
+    """Runs of every kind, but for the very large ones."""
+    return [make() for case, make in CASES.items() if "000" not in case and "257" not in case]
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_every_part_takes_every_run(name: str, runs: list[Contents], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The conformance test of parts: alone on the page each is well formed, escaped and linked."""
+    monkeypatch.setattr(PARTS, "_entries", {name: PARTS[name]})
+    pages = [checked(page(run)) for run in runs]
+    assert any(name in found.ids for found in pages) or name == "tuning"  # of which no run here has a search
+    assert all(found.ids & {name} == found.links & {name} for found in pages)
+
+
 def test_a_part_is_one_line_in_the_registry(monkeypatch: pytest.MonkeyPatch) -> None:
     def hello(contents: Contents) -> Section:
         return section("Hello <there>", paragraph(f"from {contents.name}"))

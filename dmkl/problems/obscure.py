@@ -8,16 +8,15 @@ norm is in `p_norm.py`, the losses are in `row_losses.py`, the algorithms in `dm
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from dmkl._util.types import Float64
 from dmkl.data import Labels
 from dmkl.errors import ConfigError
-from dmkl.problems.base import MINOR, Formulation, Values, require_positive_C
+from dmkl.problems.base import MINOR, Candidates, Formulation, Values, require_positive_C
 from dmkl.problems.uniform import BoundedByC, UniformMKL
 
 LOSSES = ("multiclass", "hinge")
@@ -79,7 +78,7 @@ class Obscure(Formulation):
     eta: float = field(default=0.0, metadata=MINOR)
     ahead: bool = field(default=False, metadata=MINOR)
 
-    usual: ClassVar[Mapping[str, Sequence[Any]]] = {"p": (1.05, 1.25, 1.5, 2.0), **BoundedByC.usual}
+    usual: ClassVar[Candidates] = {"p": (1.05, 1.25, 1.5, 2.0), **BoundedByC.usual}
 
     def __post_init__(self) -> None:
         if not 1 < self.p <= 2:
@@ -101,7 +100,7 @@ class Obscure(Formulation):
         return 1.0 / self.C if self.C else float(self.lam or 0.0)
 
     @classmethod
-    def usual_values(cls, labels: Labels, given: Mapping[str, Sequence[Any]]) -> Values:
+    def usual_values(cls, labels: Labels, given: Candidates) -> Values:
         loss = {"loss": ("hinge",)} if labels.task == "multilabel" else {}
         left_out = {"C"} if "lam" in given else set()
         return {name: values for name, values in {**cls.usual, **loss, **given}.items() if name not in left_out}

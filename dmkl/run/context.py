@@ -121,7 +121,7 @@ class RunContext:
     def open_stack(self) -> KernelStack:
         """The kernels of the store as a stack, under the run's memory limit and on its runtime."""
         assert self.store is not None, "the kernels are prepared first"
-        return open_stack(self.store.path, memory=self.memory.limit, runtime=self.runtime)
+        return open_stack(self.store, memory=self.memory.limit, runtime=self.runtime)
 
 
 @contextmanager

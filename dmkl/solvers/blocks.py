@@ -1,39 +1,50 @@
-"""Compact blocks of classes that are solved again and again: gathered together, kept while there is room."""
+"""The memory of compact blocks, and a cache of blocks that are solved again and again."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dmkl._util.batching import in_batches
-from dmkl._util.types import Mask
+from dmkl._util.types import FloatArray, Mask, Samples
 from dmkl.errors import ResourceError
 from dmkl.solvers.problem import Problem
 from dmkl.solvers.state import State
 from dmkl.solvers.working_sets import whole
 
-BLOCK_SHARE = 0.4  # of the memory limit, less process and held tiles, that compact blocks may take
-PROCESS_BYTES = 250_000_000  # what Python and its libraries take
+
+@dataclass(frozen=True)
+class BlockMemoryOptions:
+    """How much memory compact blocks may take."""
+
+    share: float = 0.4  # of the memory limit, less the process and held tiles
+    process_bytes: int = 250_000_000  # of Python and its libraries
+
+
+OPTIONS = BlockMemoryOptions()
 
 
 def block_room(problem: Problem) -> int:
-    """Bytes that compact blocks may take. From the limit, not from what is free at the moment: batches, and so the last
-    bits of every sum, are the same in a run that was killed and in one that was not."""
+    """Bytes that compact blocks may take.
+
+    They are reckoned from the limit, not from the memory that is free at the moment: batches, and so the last bits of
+    every sum, are the same in a run that was killed and continued as in one that was not.
+    """
     memory = problem.stack.memory
-    planned = memory.limit - PROCESS_BYTES - problem.stack.held_bytes
-    return int(BLOCK_SHARE * (planned if planned > 0 else memory.left))
+    planned = memory.limit - OPTIONS.process_bytes - problem.stack.held_bytes
+    return int(OPTIONS.share * (planned if planned > 0 else memory.left))
 
 
 def own_layers(problem: Problem, kernels: int) -> int:
-    """How many matrices a block of so many kernels takes memory for: none where it is the stack's own array."""
+    """How many matrices a block of so many kernels takes memory for: none where the block is the stack's own array."""
     stack = problem.stack
     return 0 if whole(problem.n) and kernels == stack.s and stack.in_one_array else kernels
 
 
 def require_room(k: int, samples: int, needed: int, room: int) -> None:
+    """Refuse a block that is larger than the room (ResourceError)."""
     if needed > room:
         raise ResourceError(
             f"class {k} needs a block of {samples} samples ({needed / 1e6:,.0f} MB), more than the "
@@ -43,28 +54,28 @@ def require_room(k: int, samples: int, needed: int, room: int) -> None:
 
 
 class Blocks:
-    """Blocks of all kernels over the working sets of a state, least recently used ones leaving first."""
+    """A cache of blocks of all kernels over the working sets of a state; the least recently used ones leave first."""
 
     def __init__(self, problem: Problem, state: State) -> None:
         self._problem, self._room = problem, state.room
         self._sets = [np.flatnonzero(column) for column in state.working.T]
-        self._kept: dict[int, Any] = {}  # in the order of last use
+        self._kept: dict[int, FloatArray] = {}  # in the order of last use
         self._sizes: dict[int, int] = {}  # of the kept ones, in bytes
         self._used = 0
 
     def follow(self, working: Mask) -> None:
-        """Use these working sets; blocks of sets that changed are forgotten."""
+        """Use these working sets; blocks of sets that changed are dropped."""
         for k, members in enumerate(working.T):
             if not np.array_equal(W := np.flatnonzero(members), self._sets[k]):
                 self._sets[k] = W
                 if self._kept.pop(k, None) is not None:
                     self._used -= self._sizes.pop(k)
 
-    def samples(self, k: int) -> NDArray[np.int64]:
+    def samples(self, k: int) -> Samples:
         """The working set of class k."""
         return self._sets[k]
 
-    def batches(self, classes: Sequence[int]) -> Iterator[tuple[list[int], list[Any]]]:
+    def batches(self, classes: Sequence[int]) -> Iterator[tuple[list[int], list[FloatArray]]]:
         """The classes, kept ones first, as many at a time as fit, with their blocks."""
         kept_first = [k for k in classes if k in self._kept] + [k for k in classes if k not in self._kept]
         for k in kept_first:
@@ -74,7 +85,7 @@ class Blocks:
             yield batch, [self._kept[k] for k in batch]
 
     def _gather(self, batch: list[int]) -> None:
-        """Have the blocks of these classes, and of others only what else fits."""
+        """Make sure that the blocks of these classes are kept, and drop others that no longer fit."""
         for k in batch:
             if k in self._kept:
                 self._kept[k] = self._kept.pop(k)  # now the last to leave

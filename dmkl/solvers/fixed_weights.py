@@ -12,7 +12,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -22,18 +22,11 @@ from dmkl.problems.losses import Loss
 from dmkl.problems.uniform import UniformMKL
 from dmkl.solvers.certificate import Certificate
 from dmkl.solvers.columns import column, with_columns
+from dmkl.solvers.kernel_operators import BlockKernels, StreamedKernels
 from dmkl.solvers.one_vs_rest import BlockOptions, BlockProblem, BlockSolution, ClassMethod, OneVsRest
 from dmkl.solvers.precision import sum_dtype
 from dmkl.solvers.problem import Problem, Solver
-from dmkl.solvers.proximal import (
-    BlockKernels,
-    Penalty,
-    ProximalClassMethod,
-    ProximalStart,
-    StreamedKernels,
-    first_samples,
-    minimise,
-)
+from dmkl.solvers.proximal import Penalty, ProximalClassMethod, ProximalStart, first_samples, minimise
 from dmkl.solvers.state import MethodState, NoState, State
 from dmkl.solvers.working_sets import settled_set, whole
 
@@ -136,7 +129,7 @@ class _WholeMatrix:
 
     def __init__(self, svm: FixedWeights, weights: Float64) -> None:
         self._svm, self._weights = svm, weights
-        self._prepared: Any = None  # the matrix, or a handle of it on workers
+        self._prepared: PreparedKernel | None = None  # or a handle of it on workers
         self.scores: dict[int, Float64] = {}  # of every class, at its last coefficients: the certificate has them
 
     def init(self, problem: Problem) -> State:
@@ -162,7 +155,7 @@ class _WholeMatrix:
     def leave(self, problem: Problem, state: State) -> State:
         return state
 
-    def _tasks(self, problem: Problem, state: State, classes: Samples) -> Iterator[tuple[Any, ...]]:
+    def _tasks(self, problem: Problem, state: State, classes: Samples) -> Iterator[tuple[object, ...]]:
         upper = self._svm.C * problem.counts
         for some in np.array_split(classes, min(len(classes), OPTIONS.tasks * problem.runtime.workers)):
             signs = [problem.Y[:, k] for k in some]

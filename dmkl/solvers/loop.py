@@ -14,7 +14,15 @@ from dmkl.events import Note, RoundDone
 from dmkl.solvers.problem import Problem, Solver
 from dmkl.solvers.state import State, load_state, save_state
 
-STALLED = 3  # rounds without a smaller gap, another working set or a milestone, before the loop gives up
+
+@dataclass(frozen=True)
+class LoopOptions:
+    """When the loop gives up."""
+
+    stalled: int = 3  # rounds without a smaller gap, another working set or a milestone
+
+
+OPTIONS = LoopOptions()
 
 
 @dataclass(frozen=True)
@@ -52,7 +60,7 @@ def run(
     while (outcome.state.gap > problem.tol).any():
         # at least one round a run, so that repeated calls make progress
         outcome.out_of_time = bool(outcome.history) and time.perf_counter() - started >= max_seconds
-        if outcome.out_of_time or outcome.state.round >= max_rounds or idle >= STALLED:
+        if outcome.out_of_time or outcome.state.round >= max_rounds or idle >= OPTIONS.stalled:
             outcome.state = solver.leave(problem, outcome.state)
             return outcome
         before = outcome.state

@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias, TypeVar
 
 from dmkl.errors import ConfigError, did_you_mean
 from dmkl.oracles import ORACLES
@@ -25,7 +25,8 @@ from dmkl.solvers.problem import Problem, Solver
 
 DEFAULT_ORACLE: Final = "smo"
 
-Builder: TypeAlias = Callable[[Any, Problem], Solver]
+Builder: TypeAlias = Callable[..., Solver]  # (formulation, problem), the formulation of the method's own class
+F = TypeVar("F", bound=Formulation)
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ class Method:
     name: str
     build: Builder | str  # the function, or its place "package.module:name"
     oracles: bool = False  # whether it solves SVMs, by an oracle that can be chosen
-    when: Callable[[Any], bool] | None = None  # which constants of the formulation it is for; None for all
+    when: Callable[..., bool] | None = None  # which constants of the formulation it is for; None for all
 
     def solver(self, formulation: Formulation, problem: Problem) -> Solver:
         """The solver of this problem; refuses, before any work, what it cannot solve."""
@@ -50,12 +51,12 @@ METHODS: dict[type[Formulation], list[Method]] = {}
 
 
 def register(
-    formulation: type[Formulation],
+    formulation: type[F],
     name: str,
     build: Builder | str,
     *,
     oracles: bool = False,
-    when: Callable[[Any], bool] | None = None,
+    when: Callable[[F], bool] | None = None,
 ) -> None:
     """Add a method of a formulation.
 

@@ -14,29 +14,27 @@ Two things make it work at weak regularisation, where the authors' code diverges
 remaining error is small against the outer step (else growing penalties amplify the error), and where the loss has
 kinks, so that its smooth part has no curvature, the Newton matrix is damped in proportion to the gradient.
 
-The module has five parts: kernels as linear operators, the points and values, the Newton systems, the method, and what
-the rounds of `one_vs_rest` keep of it.
+The module has four parts: the points and values, the Newton systems, the method, and what the rounds of `one_vs_rest`
+keep of it. The kernels are linear operators (`kernel_operators`): a block in memory, or the stack itself.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, Protocol
+from typing import ClassVar
 
 import numpy as np
 import scipy.linalg
-from numpy.typing import DTypeLike
 
-from dmkl._util.types import Float64, FloatArray, Mask, Samples
+from dmkl._util.types import Float64, Mask
 from dmkl.problems.losses import Loss, Slack, Smooth, balanced
 from dmkl.solvers.certificate import relative_gap
+from dmkl.solvers.kernel_operators import KernelOperator
 from dmkl.solvers.one_vs_rest import BlockSolution, ClassMethod
 from dmkl.solvers.problem import Problem
 from dmkl.solvers.state import MethodState
-from dmkl.solvers.sweep import combine, multiply
 from dmkl.solvers.working_sets import first_sets, whole
-from dmkl.stack import KernelStack
 
 
 @dataclass(frozen=True)
@@ -66,83 +64,9 @@ class ProximalOptions:
     cg_steps: int = 200  # at most
     cg_tol: float = 0.1  # of the gradient's norm
     cg_exact: float = 1e-6  # where conjugate gradients stand in for a factorisation
-    in_flight: float = 2.0  # memory while a matrix is put together, as a multiple of its size
 
 
 OPTIONS = ProximalOptions()
-
-
-# Kernels as linear operators: held in memory as one block, or read from the stack at every product.
-
-
-class KernelOperator(Protocol):
-    """Some kernels over some samples."""
-
-    @property
-    def n(self) -> int:
-        """The number of samples."""
-
-    def products(self, vector: Float64) -> Float64:
-        """(kernels, n): every K_a times the vector (n,)."""
-
-    def total(self, weights: Float64, vector: Float64) -> Float64:
-        """(n,): the weighted sum of the kernels times the vector."""
-
-    def matrix(self, weights: Float64, dtype: DTypeLike) -> FloatArray | None:
-        """(n, n): the weighted sum of the kernels; None if it does not fit in memory."""
-
-
-class BlockKernels:
-    """A block (kernels, n, n) in memory."""
-
-    def __init__(self, block: FloatArray) -> None:
-        self._block = block
-
-    @property
-    def n(self) -> int:
-        return int(self._block.shape[1])
-
-    def products(self, vector: Float64) -> Float64:
-        products = np.empty(self._block.shape[:2])
-        multiply(self._block, np.arange(self.n), vector, products)
-        return products
-
-    def total(self, weights: Float64, vector: Float64) -> Float64:
-        return np.asarray(weights @ self.products(vector))
-
-    def matrix(self, weights: Float64, dtype: DTypeLike) -> Float64:
-        combined = np.empty((self.n, self.n))
-        combine(self._block, weights, combined)
-        return combined
-
-
-class StreamedKernels:
-    """Weighted sums of a stack's kernels, one for each row of `sums` (kernels, s); each product is a pass."""
-
-    def __init__(self, stack: KernelStack, sums: Float64, samples: Samples, room: int) -> None:
-        self._stack, self._sums, self._samples, self._room = stack, sums, samples, room
-
-    @property
-    def n(self) -> int:
-        return len(self._samples)
-
-    def products(self, vector: Float64) -> Float64:
-        spread = np.tile(self._spread(vector)[:, None], (1, len(self._sums)))
-        return np.ascontiguousarray(self._stack.apply(spread, self._sums, forms=False).scores[self._samples].T)
-
-    def total(self, weights: Float64, vector: Float64) -> Float64:
-        scores = self._stack.apply(self._spread(vector)[:, None], weights @ self._sums, forms=False).scores
-        return np.asarray(scores[self._samples, 0])
-
-    def matrix(self, weights: Float64, dtype: DTypeLike) -> FloatArray | None:
-        if OPTIONS.in_flight * self.n**2 * np.dtype(dtype).itemsize > self._room:
-            return None
-        return self._stack.block([self._samples], weights=weights @ self._sums, dtype=dtype)[0]
-
-    def _spread(self, vector: Float64) -> Float64:
-        whole = np.zeros(self._stack.n)
-        whole[self._samples] = vector
-        return whole
 
 
 # Points and their values.

@@ -17,17 +17,10 @@ from dmkl.problems.losses import Loss
 from dmkl.problems.spicy import SpicyMKL, null_forms
 from dmkl.solvers.blocks import own_layers
 from dmkl.solvers.certificate import Certificate
+from dmkl.solvers.kernel_operators import BlockKernels, StreamedKernels
 from dmkl.solvers.one_vs_rest import BlockOptions, BlockProblem, BlockSolution, OneVsRest
 from dmkl.solvers.problem import Problem, Solver
-from dmkl.solvers.proximal import (
-    BlockKernels,
-    Penalty,
-    ProximalClassMethod,
-    ProximalStart,
-    StreamedKernels,
-    first_samples,
-    minimise,
-)
+from dmkl.solvers.proximal import Penalty, ProximalClassMethod, ProximalStart, first_samples, minimise
 from dmkl.solvers.state import State
 
 

@@ -69,25 +69,6 @@ class NoState(MethodState):
     """Of an algorithm that keeps nothing of its own."""
 
 
-class ArraysState(dict[str, Array], MethodState):
-    """Provisional: arrays by name, for the algorithms that have no type for their state yet."""
-
-    def arrays(self) -> dict[str, Array]:
-        return dict(self)
-
-    @classmethod
-    def read(cls, arrays: Arrays) -> Self:
-        return cls(arrays)
-
-    def milestone(self) -> Array | None:
-        return self.get("place")
-
-
-def kept(state: State) -> ArraysState:
-    """Provisional: what such an algorithm keeps."""
-    return state.own_as(ArraysState)
-
-
 Own = TypeVar("Own", bound=MethodState)
 
 

@@ -56,7 +56,7 @@ def named_candidates(
             )
     found: list[Tables] = []
     for name, cls in zip(names, classes, strict=True):
-        own: Mapping[str, Constant] = fixed.get(name, {})
+        own = fixed.get(name, {})
         refuse_unknown(own, constant_names(cls), "[formulation]")
         chosen: Values = {constant: [value] for constant, value in own.items() if constant not in SEARCHED}
         chosen |= {constant: list(tried) for constant, tried in values.items() if constant in constant_names(cls)}

@@ -10,7 +10,8 @@ import numpy as np
 import dmkl
 from dmkl.problems.losses import loss_of
 from dmkl.runtime.base import run_task
-from dmkl.solvers.proximal import BlockKernels, Penalty, minimise
+from dmkl.solvers.kernel_operators import BlockKernels
+from dmkl.solvers.proximal import Penalty, minimise
 from pipelines.common.drawing import Line, Panel
 from pipelines.common.experiment import Context, Goal, Outcome, Row, Table
 from pipelines.common.fitting import LOSSES, grouped, timed, took, warm_up

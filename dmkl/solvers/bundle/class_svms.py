@@ -10,7 +10,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 import scipy.linalg
 
-from dmkl._util.types import Float64, Samples
+from dmkl._util.types import Float64, FloatArray, Samples
 from dmkl.oracles import ORACLES, least_hinge
 from dmkl.solvers.blocks import Blocks
 from dmkl.solvers.columns import column, dense, with_columns
@@ -40,7 +40,7 @@ CLASS_SVMS = ClassSvmOptions()
 class ClassSvm:
     """The SVM of one class on its block at given kernel weights, self-contained, as a task."""
 
-    block: Float64  # (s, w, w), or float32
+    block: FloatArray  # (s, w, w)
     y: Float64  # (w,)
     C: float
     intercept: bool
@@ -149,7 +149,7 @@ class ClassSvms:
         return [found[k] for k in classes]
 
     def _tasks(
-        self, batch: list[int], blocks: list[Float64], weights: Float64, tol: float, curved: bool
+        self, batch: list[int], blocks: list[FloatArray], weights: Float64, tol: float, curved: bool
     ) -> Iterator[tuple[ClassSvm]]:
         for k in batch:
             W = self._blocks.samples(k)
