@@ -60,7 +60,8 @@ def scores_along(stack: KernelStack, path: FoldPath) -> Iterator[FoldScore]:
         return
     part, y = stack.restrict(path.fold.kept), path.labels.take(path.fold.kept)
     start = None
-    for place in range(max(done - 1, 0), len(path.points)):  # the last finished point, from its checkpoint, is a start
+    # the last finished point is loaded from its checkpoint, as the start of the next one
+    for place in range(max(done - 1, 0), len(path.points)):
         number, formulation = path.points[place]
         left = path.deadline - time.time()
         if left <= 0:
