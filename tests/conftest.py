@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from dmkl.data import Dataset, make_labels, make_view
 from dmkl.kernels import plan_bank
 from dmkl.model import load_model
 from dmkl.runtime import Local, open_runtime
+from dmkl.solvers import working_sets
 from dmkl.store import KernelStore, build_store
 
 settings.register_profile("dmkl", database=None, deadline=None, max_examples=50)
@@ -39,6 +41,16 @@ def three_classes(n: int = 150, seed: int = 3) -> Dataset:
     histograms = rng.dirichlet(np.ones(8), size=n) + 0.3 * np.eye(8)[y]
     views = {"points": make_view("points", "features", points), "words": make_view("words", "features", histograms)}
     return Dataset(views, make_labels(y))
+
+
+def with_options(patch: pytest.MonkeyPatch, module: Any, **changes: Any) -> None:
+    """Change constants of an algorithm for a while: fields of its module's OPTIONS."""
+    patch.setattr(module, "OPTIONS", dataclasses.replace(module.OPTIONS, **changes))
+
+
+def small_working_sets(patch: pytest.MonkeyPatch, *, start: int, least_growth: int) -> None:
+    """Several rounds on few samples."""
+    with_options(patch, working_sets, whole_up_to=20, start=start, least_growth=least_growth)
 
 
 def save_npz(path: Path, data: Dataset) -> None:

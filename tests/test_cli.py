@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import flip_a_bit, save_npz, three_classes
+from conftest import flip_a_bit, save_npz, small_working_sets, three_classes
 
 from dmkl.cli.main import cli, main
 from dmkl.model import load_model
@@ -360,8 +360,7 @@ def test_the_module_is_the_command(folder: Path) -> None:
 def test_a_deadline_saves_the_best_model_and_can_be_gone_on_from(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name, value in (("SMALL", 20), ("START", 10), ("LEAST_GROWTH", 20)):
-        monkeypatch.setattr(f"dmkl.solvers.working_sets.{name}", value)
+    small_working_sets(monkeypatch, start=10, least_growth=20)
     command = ["train", "config.toml", "-o", "run", "-s", "formulation.name=vskl", "--tol", "1e-6"]
     assert run(*command, "--max-time", "1e-9 s") == 3
     assert "out of time with a gap of" in capsys.readouterr().err

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import assert_same_model, flip_a_bit
+from conftest import assert_same_model, flip_a_bit, small_working_sets
 from test_cli import folder, run
 
 from dmkl._util.files import append_line
@@ -81,8 +81,7 @@ def test_a_store_that_cannot_fit_is_not_begun(folder: Path, disk: Path, capsys: 
 @pytest.fixture
 def calm(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A store, and an undisturbed run of several rounds on it."""
-    for name, value in (("SMALL", 20), ("START", 10), ("LEAST_GROWTH", 10)):
-        monkeypatch.setattr(f"dmkl.solvers.working_sets.{name}", value)
+    small_working_sets(monkeypatch, start=10, least_growth=10)
     assert run("kernels", "config.toml", "-q", "-o", "k.zarr") == 0
     assert run("train", "k.zarr", "-o", "calm", *VSKL) == 0
     return folder

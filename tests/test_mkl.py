@@ -9,15 +9,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import whole
+from conftest import small_working_sets, whole
 
 import dmkl
 from dmkl.errors import ConfigError
 from dmkl.problems.norms import MixedNorm
-from dmkl.solvers import working_sets
-from dmkl.solvers.interior import solve_interior
-from dmkl.solvers.mirror import solve_mirror
-from dmkl.solvers.mkl import METHODS
+from dmkl.solvers.interior_point import solve_interior
+from dmkl.solvers.mirror import MirrorOptions, solve_mirror
+from dmkl.solvers.mixed_norm import BLOCK_METHODS
 from dmkl.solvers.sweep import sweep
 from dmkl.stack import KernelStack, open_stack
 from dmkl.store import KernelStore
@@ -55,7 +54,7 @@ def test_gold_optima_are_met_and_certified(section: str, case: dict[str, Any]) -
     assert fit.dual - rounding <= optimum <= fit.objective + 100 * rounding
 
 
-@pytest.mark.parametrize("method", [name for name in METHODS if name != "interior"])
+@pytest.mark.parametrize("method", [name for name in BLOCK_METHODS if name != "interior"])
 @pytest.mark.parametrize(("section", "case"), GOLDEN, ids=NAMES)
 def test_every_method_reaches_the_same_optimum(section: str, case: dict[str, Any], method: str) -> None:
     fit = dmkl.solve(stack_of(case), ARRAYS[case["y"]], formulation(section, case), tol=2e-3, method=method)
@@ -69,7 +68,7 @@ def test_the_adaptive_rule_beats_the_papers_and_the_oracle_takes_few_steps() -> 
     K, groups, y = binary()
     norm = MixedNorm(groups, 4 / 3)
     adaptive = solve_mirror(K, y, 10.0, norm, 1e-3)
-    paper = solve_mirror(K, y, 10.0, norm, 1e-3, rule="paper")
+    paper = solve_mirror(K, y, 10.0, norm, 1e-3, options=MirrorOptions(rule="paper"))
     assert 5 * adaptive.svm_calls < paper.svm_calls
     assert 1 <= paper.svm_calls / paper.oracle_calls <= 4
 
@@ -145,9 +144,7 @@ def test_formulations_agree_where_they_coincide() -> None:
 
 @pytest.fixture
 def compact(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(working_sets, "SMALL", 20)
-    monkeypatch.setattr(working_sets, "START", 15)
-    monkeypatch.setattr(working_sets, "LEAST_GROWTH", 20)
+    small_working_sets(monkeypatch, start=15, least_growth=20)
 
 
 @pytest.mark.parametrize("problem", [dmkl.VSKL(q=np.inf, C=10.0), dmkl.L1MKL(C=0.05), dmkl.LpMKL(p=1.5, C=100.0)])
@@ -156,8 +153,7 @@ def test_working_sets_reach_the_same_optimum(store: KernelStore, problem: Any, m
     assert store.labels is not None
     stack = KernelStack.from_array(whole(store).astype(np.float64), groups=store.bank.groups)
     at_once = dmkl.solve(stack, store.labels, problem, tol=1e-6)
-    for name, value in (("SMALL", 20), ("START", 15), ("LEAST_GROWTH", 20)):
-        monkeypatch.setattr(working_sets, name, value)
+    small_working_sets(monkeypatch, start=15, least_growth=20)
     by_rounds = dmkl.solve(stack, store.labels, problem, tol=1e-5)
     assert by_rounds.rounds > at_once.rounds == 1
     assert by_rounds.converged

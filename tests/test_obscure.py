@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import whole
+from conftest import whole, with_options
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
@@ -374,7 +374,7 @@ def test_the_next_batch_is_asked_for_while_one_is_learnt_from(
 @pytest.fixture
 def compact(monkeypatch: pytest.MonkeyPatch) -> None:
     """Working sets smaller than all samples, and steps that end inside an epoch."""
-    monkeypatch.setattr(working_sets, "SMALL", 20)
+    with_options(monkeypatch, working_sets, whole_up_to=20)
     options = replace(stages.OPTIONS, fewest=25, first_share=0.2, whole_array=20)
     monkeypatch.setattr(stages, "OPTIONS", options)
     monkeypatch.setattr(subgradient, "OPTIONS", replace(subgradient.OPTIONS, part=60))
@@ -388,7 +388,7 @@ def test_working_sets_reach_the_same_optimum(store: KernelStore, p: float, loss:
     fit = dmkl.solve(open_stack(store.path), store.labels, problem, tol=1e-5)
     assert fit.converged
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(working_sets, "SMALL", 800)
+        with_options(patch, working_sets, whole_up_to=800)
         at_once = dmkl.solve(open_stack(store.path), store.labels, problem, tol=1e-6, method="exact")
     assert at_once.rounds == 1
     assert at_once.dual * (1 - 1e-9) <= fit.objective <= at_once.objective * (1 + 2e-5)
@@ -639,7 +639,7 @@ def test_the_baseline_and_neighbours_know_the_constant() -> None:
 @pytest.mark.parametrize("loss", ["multiclass", "hinge"])
 def test_a_start_that_errs_nowhere_is_a_start(loss: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody misses a sample there, which left the first working set empty."""
-    monkeypatch.setattr(working_sets, "SMALL", 10)
+    with_options(monkeypatch, working_sets, whole_up_to=10)
     monkeypatch.setattr(stages, "OPTIONS", replace(stages.OPTIONS, whole_array=10))
     rng = np.random.default_rng(0)
     y = np.arange(90) % 3

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import whole
+from conftest import small_working_sets, whole
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
@@ -154,8 +154,7 @@ def test_a_part_on_a_cluster(
     backend: str, store: KernelStore, K: np.ndarray, two_workers: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Held by workers, read or computed by them: rounds of several classes over working sets give the same bits."""
-    for name, value in {"SMALL": 20, "START": 5, "LEAST_GROWTH": 10}.items():
-        monkeypatch.setattr(f"dmkl.solvers.working_sets.{name}", value)
+    small_working_sets(monkeypatch, start=5, least_growth=10)
     stack = open_stack(store.path, runtime=two_workers, backend=backend)
     assert store.labels is not None
     y = store.labels.take(PART)

@@ -11,8 +11,8 @@ import pytest
 
 import dmkl
 from dmkl.problems.norms import MixedNorm
-from dmkl.solvers import screening
-from dmkl.solvers.interior import solve_interior
+from dmkl.solvers import interior_point as screening
+from dmkl.solvers.interior_point import InteriorPointOptions, solve_interior
 from dmkl.solvers.sweep import combine, quadratic_forms, sweep
 
 KERNELS, SAMPLES = 130, 90
@@ -52,28 +52,28 @@ def test_what_is_found_on_some_holds_for_all(C: float, groups: str, rho: float) 
 def test_kernels_that_were_left_out_come_back(groups: str, rho: float, monkeypatch: pytest.MonkeyPatch) -> None:
     """Only the nearest kernel of every group takes part at first, which is not enough."""
     (K, y), norm, sets = problem(), MixedNorm(GROUPS[groups], rho), []
-    monkeypatch.setattr(screening, "FIRST", 0.999)
-    monkeypatch.setattr(screening, "SECOND", 0.999)
-    near = screening._near
-    monkeypatch.setattr(screening, "_near", lambda norm, forms, share, few: near(norm, forms, share, 0))
     follow = screening.follow
 
-    def watched(machine: Any, point: Any, tol: float) -> Any:
-        sets.append(set(machine.kernels.tolist()))
-        return follow(machine, point, tol)
+    def watched(problem: Any, *arguments: Any) -> Any:
+        sets.append(set(problem.kernels.tolist()))
+        return follow(problem, *arguments)
 
     monkeypatch.setattr(screening, "follow", watched)
-    found = screening.solve_screened(K, y, 1.0, norm, 1e-5, "smo")
+    options = InteriorPointOptions(few=0, first=0.999, second=0.999)
+    found = screening.solve_screened(K, y, 1.0, norm, 1e-5, "smo", options)
     assert len(sets) > 2
     assert all(before < after for before, after in itertools.pairwise(sets[1:]))
     assert certified(K, y, 1.0, norm, found) < 1e-3
     assert found.dual == pytest.approx(solve_interior(K, y, 1.0, norm, 1e-6).dual, rel=1e-4)
 
 
-def test_when_every_look_finds_more_all_take_part(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_when_every_look_finds_more_all_take_part() -> None:
     (K, y), norm = problem(), MixedNorm(GROUPS["l1"], 2.0)
-    monkeypatch.setattr(screening, "LOOKS", 0)
-    found, whole = screening.solve_screened(K, y, 1.0, norm, 1e-5, "smo"), solve_interior(K, y, 1.0, norm, 1e-5)
+    options = InteriorPointOptions(looks=0)
+    found, whole = (
+        screening.solve_screened(K, y, 1.0, norm, 1e-5, "smo", options),
+        solve_interior(K, y, 1.0, norm, 1e-5),
+    )
     np.testing.assert_array_equal(found.weights, whole.weights)
 
 

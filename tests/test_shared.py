@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import whole
+from conftest import small_working_sets, whole, with_options
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linprog
 
 import dmkl
 from dmkl.errors import ConfigError, ResourceError
-from dmkl.solvers import working_sets
+from dmkl.solvers import fixed_weights, working_sets
 from dmkl.solvers.bundle.class_svms import ClassSvm, solve_class
 from dmkl.solvers.bundle.cutting_planes import CuttingPlanes, simplex_qp
 from dmkl.solvers.bundle.stochastic import ControlVariate, SaddleIterates, estimate, smoothed
@@ -97,10 +97,9 @@ def test_permuting_classes_and_kernels_changes_nothing_but_their_order(store: Ke
 
 @pytest.fixture(params=["outlined", "random"])
 def compact(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in (("SMALL", 20), ("START", 15), ("LEAST_GROWTH", 20)):
-        monkeypatch.setattr(working_sets, name, value)
+    small_working_sets(monkeypatch, start=15, least_growth=20)
     if request.param == "random":
-        monkeypatch.setattr("dmkl.solvers.fixed_weights.WHOLE_SHARE", 0.0)
+        with_options(monkeypatch, fixed_weights, whole_share=0.0)
 
 
 @MODES
@@ -110,7 +109,7 @@ def test_working_sets_reach_the_same_optimum(store: KernelStore, mode: str, C: f
     stack = KernelStack.from_array(whole(store).astype(np.float64))
     by_rounds = dmkl.solve(stack, store.labels, dmkl.SharedMKL(C=C, mode=mode), tol=1e-5)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(working_sets, "SMALL", 800)
+        with_options(patch, working_sets, whole_up_to=800)
         at_once = dmkl.solve(stack, store.labels, dmkl.SharedMKL(C=C, mode=mode), tol=1e-6)
     assert by_rounds.converged
     assert at_once.dual * (1 - 1e-9) <= by_rounds.objective <= at_once.objective * (1 + 2e-5)

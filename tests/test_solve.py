@@ -7,14 +7,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import three_classes, whole
+from conftest import small_working_sets, three_classes, whole, with_options
 from sklearn.svm import SVC
 
 import dmkl
 from dmkl.errors import ConfigError, DataError, ResourceError, SolverError, StoreError
 from dmkl.events import Event, RoundDone
 from dmkl.oracles import ORACLES
-from dmkl.solvers import FORMULATIONS, working_sets
+from dmkl.problems import FORMULATIONS
+from dmkl.solvers import fixed_weights
 from dmkl.solvers.state import load_state
 from dmkl.stack import KernelStack, open_stack
 from dmkl.store import KernelStore
@@ -129,10 +130,8 @@ def test_every_backend_gives_the_same_model(store: KernelStore, client: Any) -> 
 @pytest.fixture
 def compact(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sets so small, and room for a whole matrix so little, that working sets have to be used."""
-    monkeypatch.setattr("dmkl.solvers.fixed_weights.WHOLE_SHARE", 0.0)
-    monkeypatch.setattr(working_sets, "SMALL", 20)
-    monkeypatch.setattr(working_sets, "START", 10)
-    monkeypatch.setattr(working_sets, "LEAST_GROWTH", 20)
+    with_options(monkeypatch, fixed_weights, whole_share=0.0)
+    small_working_sets(monkeypatch, start=10, least_growth=20)
 
 
 @pytest.mark.parametrize("C", [0.05, 1.0, 100.0])

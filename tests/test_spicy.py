@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import whole
+from conftest import whole, with_options
 from sklearn.linear_model import LogisticRegression
 from sklearn.svm import SVR
 
@@ -16,10 +16,8 @@ import dmkl
 from dmkl._util.machine import Budget, resident
 from dmkl.errors import ConfigError, DataError
 from dmkl.problems.losses import LOSSES
-from dmkl.solvers import blocks, rounds, spicy, working_sets
-from dmkl.solvers.proximal import minimise, newton, operators
-from dmkl.solvers.proximal.operators import Held, Streamed
-from dmkl.solvers.proximal.points import Penalty
+from dmkl.solvers import blocks, one_vs_rest, proximal, spicy, working_sets
+from dmkl.solvers.proximal import BlockKernels, Penalty, ProximalOptions, StreamedKernels, minimise
 from dmkl.stack import KernelStack, open_stack
 from dmkl.store import KernelStore
 
@@ -156,13 +154,13 @@ def test_conjugate_gradients_and_streaming_reach_the_same(
     K, y = kernels_of(case), ARRAYS[case["y"]].astype(float)
     stack = KernelStack.from_array(K)
     everything = np.arange(stack.n)
-    monkeypatch.setattr(newton, "CHOLESKY_UP_TO", 0)
+    options = ProximalOptions(cholesky_up_to=0)
     for kernels in (
-        Held(K),
-        Streamed(stack, np.eye(stack.s), everything, room=10**9),
-        Streamed(stack, np.eye(stack.s), everything, room=0),
+        BlockKernels(K),
+        StreamedKernels(stack, np.eye(stack.s), everything, room=10**9),
+        StreamedKernels(stack, np.eye(stack.s), everything, room=0),
     ):
-        found = minimise(kernels, y, formulation(case).own_loss(), Penalty(case["C"], 0.0), 1e-4)
+        found = minimise(kernels, y, formulation(case).own_loss(), Penalty(case["C"], 0.0), 1e-4, options=options)
         assert found.gap <= 1e-4
         assert found.dual <= case["value"] * (1 + 1e-8)
         assert case["value"] * (1 - 1e-8) <= found.primal <= case["value"] * (1 + 1.01e-4)
@@ -171,11 +169,13 @@ def test_conjugate_gradients_and_streaming_reach_the_same(
 @pytest.mark.parametrize("loss", ["hinge", "logistic"])
 def test_what_does_not_fit_is_streamed(store: KernelStore, loss: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert store.labels is not None
-    monkeypatch.setattr(working_sets, "SMALL", 40)
+    with_options(monkeypatch, working_sets, whole_up_to=40)
     problem = dmkl.SpicyMKL(C=1.0, loss=loss)
     held = dmkl.solve(open_stack(store.path), store.labels, problem, tol=1e-3)
-    monkeypatch.setattr(spicy, "NEAR", 0.0)  # all six kernels enter
-    monkeypatch.setattr(rounds, "block_room", lambda problem: 5 * 4 * store.n**2)  # one matrix fits, a block does not
+    with_options(monkeypatch, spicy, near=0.0)  # all six kernels enter
+    monkeypatch.setattr(
+        one_vs_rest, "block_room", lambda problem: 5 * 4 * store.n**2
+    )  # one matrix fits, a block does not
     streamed = dmkl.solve(open_stack(store.path, backend="disk"), store.labels, problem, tol=1e-3)
     assert streamed.converged
     assert streamed.passes > 3 * held.passes
@@ -229,7 +229,9 @@ def test_whole_numbers_are_targets_for_a_regression_loss() -> None:
 def test_one_compact_problem_is_solved_within_the_memory_limit(store: KernelStore) -> None:
     """What streams holds no block: the room is what the limit leaves, however little."""
     stack = open_stack(store.path, backend="disk", memory=Budget.default().limit)
-    stream = Streamed(stack, np.eye(stack.s), np.arange(stack.n), room=int(operators.PIECES * 4 * stack.n**2) - 1)
+    stream = StreamedKernels(
+        stack, np.eye(stack.s), np.arange(stack.n), room=int(proximal.OPTIONS.in_flight * 4 * stack.n**2) - 1
+    )
     assert stream.matrix(np.ones(stack.s), np.float32) is None
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import assert_same_model, flip_a_bit, three_classes
+from conftest import assert_same_model, flip_a_bit, small_working_sets, three_classes
 
 import dmkl
 from dmkl._util.machine import Budget
@@ -96,8 +96,7 @@ class Saboteur:
 @pytest.fixture
 def small_sets(monkeypatch: pytest.MonkeyPatch) -> None:
     """Several rounds on few samples."""
-    for name, value in (("SMALL", 20), ("START", 10), ("LEAST_GROWTH", 10)):
-        monkeypatch.setattr(f"dmkl.solvers.working_sets.{name}", value)
+    small_working_sets(monkeypatch, start=10, least_growth=10)
 
 
 @DAMAGED

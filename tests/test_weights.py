@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from conftest import small_working_sets
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn import config_context
@@ -20,7 +21,6 @@ from test_estimators import blobs
 import dmkl
 from dmkl.errors import ConfigError, DataError, SolverError
 from dmkl.estimators import ESTIMATORS
-from dmkl.solvers import working_sets
 
 LOSSES = ("hinge", "logistic", "squared", "epsilon")
 WEIGHTED = [
@@ -78,8 +78,7 @@ def test_weights_of_any_size_are_certified(formulation: Any) -> None:
     weights = np.geomspace(0.02, 20.0, 60)
     whole = solved(K, y, formulation, sample_weight=weights)
     with pytest.MonkeyPatch.context() as patch:
-        for name, value in (("SMALL", 20), ("START", 15), ("LEAST_GROWTH", 10)):
-            patch.setattr(working_sets, name, value)
+        small_working_sets(patch, start=15, least_growth=10)
         parts = solved(K, y, formulation, sample_weight=weights)
     assert whole.converged
     assert parts.converged
@@ -123,7 +122,9 @@ def test_weights_that_cannot_be_are_refused() -> None:
     K = kernels(20, 0)
     y = targets(None, K, 0)
     for formulation in UNWEIGHTED:
-        with pytest.raises(ConfigError, match=f"{type(formulation).__name__} cannot weigh samples; use UniformMKL"):
+        with pytest.raises(
+            ConfigError, match=f"{type(formulation).__name__} does not support sample weights; use UniformMKL"
+        ):
             solved(K, y, formulation, sample_weight=np.ones(20))
     with pytest.raises(DataError, match=r"sample weights of shape \(3,\) for 20 samples"):
         solved(K, y, dmkl.VSKL(), sample_weight=np.ones(3))

@@ -1,4 +1,4 @@
-"""What every oracle shares: its question, its answer, and the checks on both.
+"""What every oracle shares: its arguments, its result, and the checks on both.
 
 An oracle solves the support vector machine of ONE class on ONE dense symmetric kernel matrix. With beta = alpha * y:
 
@@ -8,7 +8,7 @@ An oracle solves the support vector machine of ONE class on ONE dense symmetric 
     K       (n, n) float32 or float64, C-contiguous, symmetric (not checked: it would cost as much as solving)
     y       (n,)   -1 or +1
     upper   C, or (n,) one bound a sample
-    linear  (n,)   1 unless given
+    linear  (n,)   1 by default
     alpha   (n,)   where to start; clipped into the box and repaired to satisfy y'alpha = 0
 """
 
@@ -19,8 +19,9 @@ from typing import Literal, Protocol, TypeAlias
 
 import numpy as np
 
+from dmkl._util.types import Float64, FloatArray
 from dmkl.errors import SolverError
-from dmkl.oracles.certificate import Float64Array, FloatArray, relative_gap, svm_bounds
+from dmkl.oracles.certificate import relative_gap, svm_bounds
 
 MAX_STEPS = 10_000_000
 
@@ -32,12 +33,12 @@ Feature: TypeAlias = Literal["linear", "upper", "no_intercept", "warm_start"]
 class SvmResult:
     """A feasible point and the certificate computed from it in float64."""
 
-    alpha: Float64Array
+    alpha: Float64
     intercept: float
     primal: float
     dual: float
     steps: int
-    scores: Float64Array  # K beta, computed afresh from alpha; the decision values are scores + intercept
+    scores: Float64  # K beta, computed afresh from alpha; the decision values are scores + intercept
 
     @property
     def gap(self) -> float:
@@ -46,15 +47,15 @@ class SvmResult:
 
 
 @dataclass(frozen=True)
-class Prepared:
-    """A kernel matrix checked once, to be used for every class; oracles add what they want to keep."""
+class PreparedKernel:
+    """A kernel matrix checked once and used for every class; oracles add their own form of it."""
 
     K: FloatArray
-    diagonal: Float64Array
+    diagonal: Float64
 
 
 class Oracle(Protocol):
-    """One class, one kernel. `tol` is the relative gap wanted, certified; `supports` names what else it can do."""
+    """Solves one class on one kernel to a certified relative gap of `tol`; `supports` names its optional features."""
 
     @property
     def name(self) -> str: ...
@@ -62,13 +63,13 @@ class Oracle(Protocol):
     @property
     def supports(self) -> frozenset[Feature]: ...
 
-    def prepare(self, K: FloatArray | Prepared) -> Prepared:
-        """Do once what every class with this kernel needs; the result goes in place of K."""
+    def prepare(self, K: FloatArray | PreparedKernel) -> PreparedKernel:
+        """Do once what every class with this kernel needs; the result can be passed in place of K."""
         ...
 
     def __call__(
         self,
-        K: FloatArray | Prepared,
+        K: FloatArray | PreparedKernel,
         y: FloatArray,
         upper: FloatArray | float,
         *,
@@ -81,19 +82,19 @@ class Oracle(Protocol):
 
 
 @dataclass(frozen=True)
-class Task:
-    """The question after its checks, everything float64."""
+class SvmTask:
+    """The arguments of one class after their checks, everything float64."""
 
-    y: Float64Array
-    upper: Float64Array
-    linear: Float64Array | None
+    y: Float64
+    upper: Float64
+    linear: Float64 | None
     intercept: bool
-    alpha: Float64Array | None
+    alpha: Float64 | None
     tol: float
     max_steps: int
 
 
-def checked_kernel(K: FloatArray) -> Prepared:
+def checked_kernel(K: FloatArray) -> PreparedKernel:
     """The kernel with its diagonal, or a SolverError that says what is wrong with it."""
     if not isinstance(K, np.ndarray) or K.ndim != 2 or K.shape[0] != K.shape[1] or not K.shape[0]:
         raise SolverError(f"a kernel matrix is a square array, got {getattr(K, 'shape', type(K).__name__)}")
@@ -106,10 +107,10 @@ def checked_kernel(K: FloatArray) -> Prepared:
         raise SolverError("the kernel matrix has NaN or infinite entries on its diagonal")
     view = K.view()
     view.flags.writeable = False  # numba compiles one variant, whatever the caller's flags
-    return Prepared(K=view, diagonal=diagonal)
+    return PreparedKernel(K=view, diagonal=diagonal)
 
 
-def _vector(name: str, value: FloatArray, n: int) -> Float64Array:
+def _vector(name: str, value: FloatArray, n: int) -> Float64:
     vector = np.ascontiguousarray(value, dtype=np.float64)
     if vector.shape != (n,):
         raise SolverError(f"{name} has shape {vector.shape}, the kernel matrix has {n} rows")
@@ -128,8 +129,8 @@ def checked_task(
     alpha: FloatArray | None,
     tol: float,
     max_steps: int,
-) -> Task:
-    """The question for n samples as float64 arrays, or a SolverError."""
+) -> SvmTask:
+    """The arguments for n samples as float64 arrays, or a SolverError that says what is wrong with them."""
     labels = _vector("y", y, n)
     if not (labels * labels == 1.0).all():
         raise SolverError(f"y has values {np.unique(labels)[:4]}, expected -1 and +1")
@@ -141,7 +142,7 @@ def checked_task(
         raise SolverError(f"tol is a relative gap, got {tol}")
     if max_steps < 0:
         raise SolverError(f"max_steps must not be negative, got {max_steps}")
-    return Task(
+    return SvmTask(
         y=labels,
         upper=bounds,
         linear=None if linear is None else _vector("linear", linear, n),
@@ -152,8 +153,8 @@ def checked_task(
     )
 
 
-def refuse_unsupported(name: str, supports: frozenset[Feature], task: Task) -> None:
-    """Refuse, by name, what an oracle does not declare. An unsupported warm start is only ignored: it is advice."""
+def refuse_unsupported(name: str, supports: frozenset[Feature], task: SvmTask) -> None:
+    """SolverError for a feature that the oracle does not declare; an unsupported warm start is only ignored."""
     asked: list[tuple[Feature, bool, str]] = [
         ("linear", task.linear is not None, "a linear term"),
         ("upper", bool(task.upper.min() != task.upper.max()), "per-sample upper bounds"),
@@ -164,7 +165,7 @@ def refuse_unsupported(name: str, supports: frozenset[Feature], task: Task) -> N
             raise SolverError(f"oracle '{name}' cannot solve with {words}", "use oracle 'smo'")
 
 
-def feasible_start(task: Task) -> Float64Array:
+def feasible_start(task: SvmTask) -> Float64:
     """beta of the warm start, clipped into the box and balanced until sum(beta) = 0."""
     if task.alpha is None:
         return np.zeros(len(task.y))
@@ -174,10 +175,10 @@ def feasible_start(task: Task) -> Float64Array:
     return alpha * task.y
 
 
-def balance(alpha: Float64Array, y: Float64Array, upper: Float64Array) -> None:
-    """y'alpha = 0, in place: the lighter side's free entries are raised if that is enough, else the heavier scaled.
+def balance(alpha: Float64, y: Float64, upper: Float64) -> None:
+    """Make y'alpha = 0, in place: raise the lighter side's free entries if that is enough, else scale the heavier side.
 
-    So what is at its bound stays there if it can. Most bounded support vectors stay bounded when upper grows: move
+    So entries at their bound stay there if possible. Most bounded support vectors stay bounded when upper grows: move
     them to the new bound, numpy.where(alpha >= old, new, alpha), and a warm start takes half as many steps.
     """
     excess, weight = float((y * alpha).sum()), float(alpha.sum())
@@ -193,7 +194,7 @@ def balance(alpha: Float64Array, y: Float64Array, upper: Float64Array) -> None:
     alpha[y * excess > 0.0] *= (weight - abs(excess)) / (weight + abs(excess))
 
 
-def fresh_scores(K: FloatArray, beta: Float64Array) -> Float64Array:
+def fresh_scores(K: FloatArray, beta: Float64) -> Float64:
     """K beta in float64, from the support vectors' rows, some hundreds at a time to spare memory; without BLAS."""
     scores = np.zeros(len(beta))
     support = np.flatnonzero(beta)
@@ -203,9 +204,9 @@ def fresh_scores(K: FloatArray, beta: Float64Array) -> Float64Array:
     return scores
 
 
-def certified(kernel: Prepared, task: Task, beta: Float64Array, scores: Float64Array, steps: int) -> SvmResult:
-    """The answer with its certificate; scores = K beta computed afresh."""
-    linear: Float64Array | float = 1.0 if task.linear is None else task.linear
+def certified(kernel: PreparedKernel, task: SvmTask, beta: Float64, scores: Float64, steps: int) -> SvmResult:
+    """The result with its certificate; scores = K beta computed afresh."""
+    linear: Float64 | float = 1.0 if task.linear is None else task.linear
     primal, dual, b = svm_bounds(beta, scores, task.y, task.upper, linear, task.intercept)
     alpha = np.minimum(np.abs(beta), task.upper)
     result = SvmResult(alpha=alpha, intercept=b, primal=primal, dual=dual, steps=steps, scores=scores)
@@ -215,7 +216,7 @@ def certified(kernel: Prepared, task: Task, beta: Float64Array, scores: Float64A
     return result
 
 
-def inflation(task: Task, beta: Float64Array, scores: Float64Array) -> float:
+def inflation(task: SvmTask, beta: Float64, scores: Float64) -> float:
     """A scale for beta and scores that may close the gap at once, or 1.
 
     A point within e of the optimality conditions leaves every free sample a slack of up to e, and where C is large, C

@@ -1,4 +1,4 @@
-"""Bounds on the support vector machine of one class, computed from scratch: what an oracle claims is checked here.
+"""Bounds on the support vector machine of one class, computed from scratch, whatever an oracle claims.
 
 With beta = alpha * y and f = K beta the problem is
 
@@ -12,13 +12,11 @@ BLAS depend on its threads.
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias, overload
+from typing import overload
 
 import numpy as np
-from numpy.typing import NDArray
 
-FloatArray: TypeAlias = NDArray[np.floating[Any]]
-Float64Array: TypeAlias = NDArray[np.float64]
+from dmkl._util.types import Float64
 
 LEAST_OBJECTIVE = 1e-12  # relative gaps are against no smaller objective than this
 
@@ -31,10 +29,10 @@ def relative_gap(primal: float, dual: float) -> float: ...
 
 
 @overload
-def relative_gap(primal: Float64Array, dual: Float64Array) -> Float64Array: ...
+def relative_gap(primal: Float64, dual: Float64) -> Float64: ...
 
 
-def relative_gap(primal: float | Float64Array, dual: float | Float64Array) -> float | Float64Array:
+def relative_gap(primal: float | Float64, dual: float | Float64) -> float | Float64:
     """(primal - dual) / max(|primal|, 1e-12), the share of the objective that is not certified.
 
     Parameters
@@ -53,9 +51,7 @@ def relative_gap(primal: float | Float64Array, dual: float | Float64Array) -> fl
     return gap if gap.ndim else float(gap)
 
 
-def best_intercept(
-    scores: Float64Array, y: Float64Array, upper: Float64Array | float, linear: Float64Array | float = 1.0
-) -> float:
+def best_intercept(scores: Float64, y: Float64, upper: Float64 | float, linear: Float64 | float = 1.0) -> float:
     """Exact minimiser over b of sum_i upper_i [linear_i - y_i (scores_i + b)]+.
 
     The function is convex and piecewise linear: its slope starts at -sum_{y=+1} upper and rises by upper_i at the
@@ -81,18 +77,18 @@ def best_intercept(
     return float(0.5 * (breaks[order[first]] + breaks[order[last]]))
 
 
-def least_hinge(scores: Float64Array, y: Float64Array, upper: Float64Array | float) -> tuple[float, float]:
+def least_hinge(scores: Float64, y: Float64, upper: Float64 | float) -> tuple[float, float]:
     """The sum of hinge losses, `upper` times each, at the best intercept, and that intercept."""
     b = best_intercept(scores, y, upper)
     return float((upper * np.maximum(1.0 - y * (scores + b), 0.0)).sum()), b
 
 
 def svm_bounds(
-    beta: Float64Array,
-    scores: Float64Array,
-    y: Float64Array,
-    upper: Float64Array | float,
-    linear: Float64Array | float,
+    beta: Float64,
+    scores: Float64,
+    y: Float64,
+    upper: Float64 | float,
+    linear: Float64 | float,
     intercept_wanted: bool,
 ) -> tuple[float, float, float]:
     """(primal, dual, b) at a feasible beta with scores = K beta; b is 0 unless `intercept_wanted`.

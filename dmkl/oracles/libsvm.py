@@ -1,4 +1,4 @@
-"""LIBSVM's own solver through ctypes: the reference other oracles are measured against.
+"""LIBSVM's own solver through ctypes: the reference other oracles are compared with.
 
 One class on a precomputed kernel (C-SVC, -t 4), min over 0 <= alpha <= C, y'alpha = 0 of 1/2 beta' K beta - sum(alpha).
 LIBSVM reads a kernel matrix as rows of {index, value} nodes; numpy writes all of them as one structured array, which
@@ -20,13 +20,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmkl._util.machine import available
+from dmkl._util.types import Array, Float64, FloatArray
 from dmkl.errors import ResourceError, SolverError
 from dmkl.oracles.base import (
     MAX_STEPS,
     Feature,
-    Prepared,
+    PreparedKernel,
     SvmResult,
-    Task,
+    SvmTask,
     certified,
     checked_kernel,
     checked_task,
@@ -34,7 +35,6 @@ from dmkl.oracles.base import (
     inflation,
     refuse_unsupported,
 )
-from dmkl.oracles.certificate import Float64Array, FloatArray
 
 _NODE = np.dtype({"names": ["index", "value"], "formats": ["i4", "f8"], "offsets": [0, 8], "itemsize": 16})
 _MAX_CACHE_MB = 512.0
@@ -43,16 +43,16 @@ _printed = threading.local()
 
 
 @dataclass(frozen=True)
-class NodeKernel(Prepared):
+class NodeKernel(PreparedKernel):
     """The kernel as LIBSVM's nodes: row i is its number, then K_i, then a terminator."""
 
-    nodes: NDArray[Any]
+    nodes: Array
     rows: NDArray[np.uint64]  # the address of every row
 
 
 @functools.cache
 def _library() -> Any:
-    """The `libsvm.svm` module, made quiet; what it would print tells us its number of steps."""
+    """The `libsvm.svm` module, made quiet; its number of steps is read from the text it would print."""
     try:
         from libsvm import svm
     except Exception as error:  # it raises bare Exceptions where its shared library is missing
@@ -79,11 +79,11 @@ class LibsvmOracle:
     name = "libsvm"
     supports: frozenset[Feature] = frozenset()
 
-    def prepare(self, K: FloatArray | Prepared) -> NodeKernel:
+    def prepare(self, K: FloatArray | PreparedKernel) -> NodeKernel:
         """The node array, 16 bytes an entry, refused if that is more than the memory there is."""
         if isinstance(K, NodeKernel):
             return K
-        kernel = K if isinstance(K, Prepared) else checked_kernel(K)
+        kernel = K if isinstance(K, PreparedKernel) else checked_kernel(K)
         n = len(kernel.diagonal)
         needed, free = 16 * n * (n + 2), available()
         if needed > free:
@@ -104,7 +104,7 @@ class LibsvmOracle:
 
     def __call__(
         self,
-        K: FloatArray | Prepared,
+        K: FloatArray | PreparedKernel,
         y: FloatArray,
         upper: FloatArray | float,
         *,
@@ -142,7 +142,10 @@ class LibsvmOracle:
             eps = max(eps * min(max(0.5 * tol / best.gap, 0.01), 0.3), _LEAST_EPS)
 
 
-def _certified(kernel: NodeKernel, task: Task, beta: Float64Array, steps: int) -> SvmResult:
+LIBSVM = LibsvmOracle()
+
+
+def _certified(kernel: NodeKernel, task: SvmTask, beta: Float64, steps: int) -> SvmResult:
     """The better certificate of beta and of its inflation."""
     scores = fresh_scores(kernel.K, beta)
     plain, scale = certified(kernel, task, beta, scores, steps), inflation(task, beta, scores)
@@ -151,7 +154,7 @@ def _certified(kernel: NodeKernel, task: Task, beta: Float64Array, steps: int) -
     return min(plain, certified(kernel, task, scale * beta, scale * scores, steps), key=lambda result: result.gap)
 
 
-def _train(kernel: NodeKernel, task: Task, C: float, eps: float) -> tuple[Float64Array, int]:
+def _train(kernel: NodeKernel, task: SvmTask, C: float, eps: float) -> tuple[Float64, int]:
     """(beta, steps) of one cold run."""
     svm = _library()
     n = len(task.y)

@@ -10,7 +10,7 @@ import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final, TypeAlias
+from typing import ClassVar, Final, TypeAlias
 
 import numpy as np
 
@@ -20,7 +20,9 @@ from dmkl.errors import ConfigError
 from dmkl.problems.losses import Loss, LossLike, loss_constant, loss_of, loss_value
 from dmkl.stack import KernelStack
 
-Values: TypeAlias = dict[str, Sequence[Any]]  # constants by name, each with the values to try
+Constant: TypeAlias = float | str | bool | None  # of a formulation
+Values: TypeAlias = dict[str, Sequence[Constant]]  # constants by name, each with the values to try
+Candidates: TypeAlias = Mapping[str, Sequence[Constant]]  # the same, read-only
 
 MINOR: Final = {"minor": True}  # metadata of a field that `describe` mentions only when it differs from its default
 
@@ -47,13 +49,13 @@ class Formulation(ABC):
 
     weighted: ClassVar[bool] = False  # whether sample weights are supported
     per_kernel: ClassVar[bool] = False  # whether every sample has a coefficient for every kernel, not one in all
-    usual: ClassVar[Mapping[str, Sequence[Any]]]  # values worth trying, in the order of a path
+    usual: ClassVar[Candidates]  # values worth trying, in the order of a path
 
     def constants(self) -> Table:
         """The constants by name, in the plain values of a configuration file."""
         return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
 
-    def task_of(self, y: Any) -> str:
+    def task_of(self, y: object) -> str:
         """The task that labels of unknown task stand for; 'auto' finds it out from their values."""
         return "auto"
 
@@ -71,12 +73,12 @@ class Formulation(ABC):
         """How strongly the formulation regularises; comparable between formulations of the same class."""
 
     @classmethod
-    def usual_values(cls, labels: Labels, given: Mapping[str, Sequence[Any]]) -> Values:
+    def usual_values(cls, labels: Labels, given: Candidates) -> Values:
         """The values to try of all constants that do not depend on the kernels; `given` ones are kept."""
         return {**cls.usual, **given}
 
     @classmethod
-    def usual_grids(cls, stack: KernelStack, labels: Labels, given: Mapping[str, Sequence[Any]]) -> list[Values]:
+    def usual_grids(cls, stack: KernelStack, labels: Labels, given: Candidates) -> list[Values]:
         """Tables of values to try, every table a grid of its own.
 
         There are several tables where the values of one constant depend on another constant. Where they depend on the
@@ -108,14 +110,14 @@ class WithLoss(Formulation):
     def constants(self) -> Table:
         return {**super().constants(), "loss": loss_value(self.loss)}
 
-    def task_of(self, y: Any) -> str:
+    def task_of(self, y: object) -> str:
         """Numbers with more than two values are regression targets if the loss takes them, also whole numbers."""
         values = np.asarray(y)
         numbers = values.ndim == 1 and values.dtype.kind in "iuf" and len(np.unique(values)) > 2
         return "regression" if self.own_loss().regression and numbers else "auto"
 
     @classmethod
-    def usual_values(cls, labels: Labels, given: Mapping[str, Sequence[Any]]) -> Values:
+    def usual_values(cls, labels: Labels, given: Candidates) -> Values:
         """For a regression the squared loss: the hinge has no real targets."""
         loss = {"loss": ("squared",)} if labels.task == "regression" else {}
         return {**cls.usual, **loss, **given}
@@ -128,7 +130,7 @@ class WithLoss(Formulation):
 
 
 def grids_below_largest(
-    values: Values, constant: str, choice: str, largest: Callable[[Any], float], shares: Sequence[float]
+    values: Values, constant: str, choice: str, largest: Callable[[str], float], shares: Sequence[float]
 ) -> list[Values]:
     """Tables for `usual_grids`: one for each value of `choice`, with `shares` of that value's largest useful constant.
 
@@ -138,6 +140,6 @@ def grids_below_largest(
         return [values]
     tables = []
     for one in values[choice]:
-        most = largest(one)
+        most = largest(str(one))
         tables.append({**values, choice: (one,), constant: tuple(float(f"{share * most:.1e}") for share in shares)})
     return tables

@@ -10,16 +10,16 @@ classes each is a problem of its own, one against the rest.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from dmkl._util.types import Float64, Mask
 from dmkl.data import Labels, make_labels
 from dmkl.errors import ConfigError, did_you_mean
-from dmkl.problems.base import Formulation, Values, grids_below_largest
+from dmkl.problems.base import Candidates, Formulation, Values, grids_below_largest
 from dmkl.problems.proxes import GroupNorm, groups_of
 from dmkl.stack import KernelStack
 
@@ -71,7 +71,7 @@ class MIKL(Formulation):
     lam: float = 1.0
 
     per_kernel: ClassVar[bool] = True
-    usual: ClassVar[Mapping[str, Sequence[Any]]] = {"norm": ("1", "21;1", "21;2")}
+    usual: ClassVar[Candidates] = {"norm": ("1", "21;1", "21;2")}
 
     def __post_init__(self) -> None:
         if self.norm not in NORMS:
@@ -86,7 +86,7 @@ class MIKL(Formulation):
         return GroupNorm(inner, outer, self.lam, groups, count)
 
     @classmethod
-    def largest(cls, stack: KernelStack, y: Any, norm: str = "21;2") -> float:
+    def largest(cls, stack: KernelStack, y: ArrayLike | Labels, norm: str = "21;2") -> float:
         """The lam at which a path over lam begins, in one pass over the kernels.
 
         For the norms "1", "21;1" and "21;2" it is, up to rounding, the smallest lam at which every coefficient of every
@@ -115,7 +115,7 @@ class MIKL(Formulation):
 
     @classmethod
     def path(
-        cls, stack: KernelStack, y: Any, norm: str = "21;2", *, count: int = 20, ratio: float = 1e-3
+        cls, stack: KernelStack, y: ArrayLike | Labels, norm: str = "21;2", *, count: int = 20, ratio: float = 1e-3
     ) -> list[MIKL]:
         """Formulations for `solve_path`, from the largest lam down to `ratio` times it.
 
@@ -140,7 +140,7 @@ class MIKL(Formulation):
         return self.lam
 
     @classmethod
-    def usual_grids(cls, stack: KernelStack, labels: Labels, given: Mapping[str, Sequence[Any]]) -> list[Values]:
+    def usual_grids(cls, stack: KernelStack, labels: Labels, given: Candidates) -> list[Values]:
         """Unless lam is given: from half the largest lam of each norm down, which takes a pass for each norm."""
         values = cls.usual_values(labels, given)
         return grids_below_largest(values, "lam", "norm", lambda norm: cls.largest(stack, labels, norm), GRID.shares)

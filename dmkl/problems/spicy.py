@@ -7,16 +7,16 @@ A larger C is sparser. The penalty is on the norms themselves, not on their squa
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from dmkl._util.types import Float64
 from dmkl.data import Labels
 from dmkl.errors import ConfigError
-from dmkl.problems.base import MINOR, Formulation, Values, WithLoss, grids_below_largest
+from dmkl.problems.base import MINOR, Candidates, Formulation, Values, WithLoss, grids_below_largest
 from dmkl.problems.losses import Loss, LossLike
 from dmkl.problems.uniform import UniformMKL
 from dmkl.stack import KernelStack
@@ -44,6 +44,16 @@ class SpicyMKL(WithLoss):
     ------
     ConfigError
         If a constant is out of its range.
+
+    Examples
+    --------
+    >>> import numpy as np, dmkl
+    >>> X = np.random.default_rng(0).normal(size=(60, 2))
+    >>> K = np.stack([X @ X.T, np.exp(-((X[:, None] - X) ** 2).sum(axis=2)), (1 + X @ X.T) ** 2])
+    >>> stack = dmkl.KernelStack.from_array(K)
+    >>> fit = dmkl.solve(stack, np.sin(X[:, 0]), dmkl.SpicyMKL(C=0.5, loss="squared"))
+    >>> fit.task, fit.gap <= 1e-3
+    ('regression', True)
     """
 
     C: float = 1.0
@@ -51,7 +61,7 @@ class SpicyMKL(WithLoss):
     epsilon: float = field(default=0.1, metadata=MINOR)
     ridge: float = field(default=0.0, metadata=MINOR)
 
-    usual: ClassVar[Mapping[str, Sequence[Any]]] = {"loss": ("hinge",)}
+    usual: ClassVar[Candidates] = {"loss": ("hinge",)}
     usual_shares: ClassVar[Sequence[float]] = (0.5, 0.2, 0.1, 0.05, 0.02, 0.01, 0.005)  # of the largest C, to try
 
     def __post_init__(self) -> None:
@@ -66,7 +76,7 @@ class SpicyMKL(WithLoss):
         return self.C
 
     @classmethod
-    def usual_grids(cls, stack: KernelStack, labels: Labels, given: Mapping[str, Sequence[Any]]) -> list[Values]:
+    def usual_grids(cls, stack: KernelStack, labels: Labels, given: Candidates) -> list[Values]:
         """Unless C is given, shares of the smallest C at which no kernel is used; that takes one pass for each loss."""
         values = cls.usual_values(labels, given)
         return grids_below_largest(

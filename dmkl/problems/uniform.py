@@ -8,13 +8,12 @@ It is the baseline that every learnt combination has to beat, so the formulation
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from dmkl._util.types import Float64
 from dmkl.errors import ConfigError
-from dmkl.problems.base import MINOR, Formulation, WithLoss, require_positive_C
+from dmkl.problems.base import MINOR, Candidates, Formulation, WithLoss, require_positive_C
 from dmkl.problems.losses import LossLike
 
 
@@ -23,7 +22,7 @@ class BoundedByC(Formulation):
 
     C: float
 
-    usual: ClassVar[Mapping[str, Sequence[Any]]] = {"C": (0.1, 1.0, 10.0, 100.0)}
+    usual: ClassVar[Candidates] = {"C": (0.1, 1.0, 10.0, 100.0)}
 
     @property
     def strength(self) -> float:
@@ -58,6 +57,17 @@ class UniformMKL(WithLoss, BoundedByC):
     ------
     ConfigError
         If a constant is out of its range.
+
+    Examples
+    --------
+    >>> import numpy as np, dmkl
+    >>> X = np.random.default_rng(0).normal(size=(60, 2))
+    >>> K = np.stack([X @ X.T, np.exp(-((X[:, None] - X) ** 2).sum(axis=2)), (1 + X @ X.T) ** 2])
+    >>> stack = dmkl.KernelStack.from_array(K)
+    >>> dmkl.solve(stack, X[:, 0] > 0, dmkl.UniformMKL(C=10.0)).converged
+    True
+    >>> dmkl.solve(stack, X[:, 0], dmkl.UniformMKL(C=10.0, loss="squared")).task
+    'regression'
     """
 
     C: float = 1.0

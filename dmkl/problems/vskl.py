@@ -10,15 +10,14 @@ All three are one family (`dmkl.problems.norms`), and each class is a problem of
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from dmkl._util.types import Samples
 from dmkl.errors import ConfigError
-from dmkl.problems.base import require_positive_C
+from dmkl.problems.base import Candidates, require_positive_C
 from dmkl.problems.norms import MixedNorm
 from dmkl.problems.uniform import BoundedByC
 
@@ -50,12 +49,22 @@ class VSKL(MixedNormMKL):
     ------
     ConfigError
         If a constant is out of its range.
+
+    Examples
+    --------
+    >>> import numpy as np, dmkl
+    >>> X = np.random.default_rng(0).normal(size=(60, 2))
+    >>> K = np.stack([X @ X.T, np.exp(-((X[:, None] - X) ** 2).sum(axis=2)), (1 + X @ X.T) ** 2])
+    >>> stack = dmkl.KernelStack.from_array(K, groups=[0, 0, 1])
+    >>> fit = dmkl.solve(stack, X[:, 0] > 0, dmkl.VSKL(q=2, C=10.0))
+    >>> fit.weights.shape, fit.coef.shape, fit.gap <= 1e-3
+    ((1, 3), (60,), True)
     """
 
     q: float = 2.0
     C: float = 1.0
 
-    usual: ClassVar[Mapping[str, Sequence[Any]]] = {"q": (1.0, 1.5, 2.0, 3.0, 8.0, np.inf), **BoundedByC.usual}
+    usual: ClassVar[Candidates] = {"q": (1.0, 1.5, 2.0, 3.0, 8.0, np.inf), **BoundedByC.usual}
 
     def __post_init__(self) -> None:
         require_positive_C(self.C)
@@ -81,6 +90,15 @@ class L1MKL(MixedNormMKL):
     ------
     ConfigError
         If C is not positive and finite.
+
+    Examples
+    --------
+    >>> import numpy as np, dmkl
+    >>> X = np.random.default_rng(0).normal(size=(60, 2))
+    >>> K = np.stack([X @ X.T, np.exp(-((X[:, None] - X) ** 2).sum(axis=2)), (1 + X @ X.T) ** 2])
+    >>> fit = dmkl.solve(dmkl.KernelStack.from_array(K), X[:, 0] > 0, dmkl.L1MKL(C=10.0))
+    >>> fit.gap <= 1e-3, int((fit.weights > 0).sum()) <= 3
+    (True, True)
     """
 
     C: float = 1.0
@@ -109,12 +127,21 @@ class LpMKL(MixedNormMKL):
     ------
     ConfigError
         If a constant is out of its range.
+
+    Examples
+    --------
+    >>> import numpy as np, dmkl
+    >>> X = np.random.default_rng(0).normal(size=(60, 2))
+    >>> K = np.stack([X @ X.T, np.exp(-((X[:, None] - X) ** 2).sum(axis=2)), (1 + X @ X.T) ** 2])
+    >>> fit = dmkl.solve(dmkl.KernelStack.from_array(K), X[:, 0] > 0, dmkl.LpMKL(p=1.5, C=10.0))
+    >>> fit.gap <= 1e-3, bool((fit.weights > 0).all())
+    (True, True)
     """
 
     p: float = 2.0
     C: float = 1.0
 
-    usual: ClassVar[Mapping[str, Sequence[Any]]] = {"p": (1.0, 1.25, 2.0, 4.0, np.inf), **BoundedByC.usual}
+    usual: ClassVar[Candidates] = {"p": (1.0, 1.25, 2.0, 4.0, np.inf), **BoundedByC.usual}
 
     def __post_init__(self) -> None:
         require_positive_C(self.C)

@@ -1,4 +1,4 @@
-"""`solve`: from a stack, labels and a formulation to a certified fit."""
+"""`solve`: from a stack of kernels, labels and a formulation to a certified fit."""
 
 from __future__ import annotations
 
@@ -6,12 +6,11 @@ import dataclasses
 import hashlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike
 
-from dmkl._util.types import StrPath
+from dmkl._util.types import Float64, StrPath
 from dmkl.data import Labels, make_labels
 from dmkl.errors import ConfigError, DataError
 from dmkl.events import Observer, ignore
@@ -25,15 +24,61 @@ from dmkl.stack import KernelStack, on_cluster
 
 @dataclass(frozen=True)
 class Fit:
-    """The result. With m > 1 classes `intercept` is (m,), and so are `objective`, `dual` and `gap` unless the classes
-    share one objective."""
+    """A certified solution of one formulation on one stack of kernels, for n samples, s kernels and m classes.
 
-    formulation: Any
-    objective: Any  # primal value, as FORMULATIONS defines it
-    dual: Any  # lower bound
-    gap: Any  # (objective - dual) / |objective|, certified over all samples
-    weights: NDArray[np.float64]  # (s,), or (m, s) when every class has its own
-    intercept: Any
+    m is the number of problems: 1 for two classes or a regression, else one for each class or label.
+
+    Attributes
+    ----------
+    formulation : Formulation
+        The problem that was solved.
+    objective : float or array (m,)
+        The primal value, as `dmkl/docs/theory/formulations.md` defines it: one for each class, or a float where m is 1
+        or the classes share one objective (SharedMKL, Obscure).
+    dual : float or array (m,)
+        A lower bound of the optimum, shaped as `objective`.
+    gap : float or array (m,)
+        (objective - dual) / |objective|, certified over all samples and kernels, shaped as `objective`.
+    weights : array (m, s) or (s,)
+        Weights of the kernels: a row for each class, or (s,) where the classes share them (UniformMKL, SharedMKL,
+        Obscure). Row 0 is that of the only class where m is 1.
+    intercept : float or array (m,)
+        A float where m is 1.
+    passes : int
+        Passes over the kernels.
+    svm_calls, oracle_calls : int
+        SVMs that were solved, and maximisations over (alpha, gamma), each of which may take several SVMs.
+    rounds : int
+        Rounds of the outer loop.
+    converged : bool
+        Whether every gap is at most the tolerance.
+    out_of_time : bool
+        Whether `max_seconds` ended the run.
+    classes : tuple of str
+        Names of the classes or labels, in the order of the columns of `coef`.
+    task : str
+        "binary", "multiclass", "multilabel" or "regression".
+    history : list of dict
+        One entry for each round of this run, with the fields of `dmkl.events.RoundDone`.
+    state : State
+        The last state, from which a neighbouring problem can start.
+
+    Examples
+    --------
+    >>> import numpy as np, dmkl
+    >>> X = np.random.default_rng(0).normal(size=(60, 2))
+    >>> K = np.stack([X @ X.T, np.exp(-((X[:, None] - X) ** 2).sum(axis=2))])
+    >>> fit = dmkl.solve(dmkl.KernelStack.from_array(K), X[:, 0] > 0, dmkl.L1MKL(C=10.0))
+    >>> fit.weights.shape, fit.coef.shape, fit.converged
+    ((1, 2), (60,), True)
+    """
+
+    formulation: Formulation
+    objective: float | Float64
+    dual: float | Float64
+    gap: float | Float64
+    weights: Float64
+    intercept: float | Float64
     passes: int
     svm_calls: int
     oracle_calls: int
@@ -42,13 +87,15 @@ class Fit:
     out_of_time: bool
     classes: tuple[str, ...]
     task: str
-    history: list[dict[str, Any]]
-    state: State  # where the solver ended: what a neighbouring problem starts from
+    history: list[dict[str, float]]
+    state: State
 
     @property
-    def coef(self) -> NDArray[np.float64]:
-        """Coefficients beta = alpha * y: (n,) for one class, else (n, m); with their own for every kernel, those of the
-        formulation: (n, s) for one class, else (m, n, s)."""
+    def coef(self) -> Float64:
+        """Coefficients beta = alpha * y: (n,) where m is 1, else (n, m).
+
+        Where every kernel has coefficients of its own (MIKL) they are shaped (n, s) where m is 1, else (m, n, s).
+        """
         coef = self.coef_matrix
         if self.per_kernel:
             apart = coef.reshape(len(coef), -1, self.weights.shape[-1]).transpose(1, 0, 2)
@@ -57,60 +104,114 @@ class Fit:
 
     @property
     def per_kernel(self) -> bool:
-        """Whether every sample has a coefficient for every kernel, and not one that the kernels' weights divide."""
+        """Whether every sample has a coefficient for every kernel, instead of one that the kernels' weights divide."""
         return bool(self.formulation.per_kernel)
 
     @property
-    def coef_matrix(self) -> NDArray[np.float64]:
-        """Coefficients (n, m), also for one class; (n, m s) where every kernel has its own, class after class."""
+    def coef_matrix(self) -> Float64:
+        """Coefficients (n, m), also where m is 1; (n, m s) where every kernel has its own, class after class."""
         return np.asarray(self.state.coef.toarray())
 
     @property
     def block_steps(self) -> float:
-        """SVM calls for each joint maximisation over (alpha, gamma): what the VSKL paper counts as BCA steps."""
+        """SVMs for each joint maximisation over (alpha, gamma), which the VSKL paper counts as BCA steps."""
         return self.svm_calls / max(self.oracle_calls, 1)
 
     @property
     def iterations(self) -> list[dict[str, float]]:
-        """What methods that iterate inside a round tell of each iteration; empty for the others."""
+        """One row for each iteration inside the rounds, for methods that record them; else empty."""
         return self.state.own.iterations()
 
     @property
     def worst_gap(self) -> float:
+        """The largest gap of all classes."""
         return float(np.max(self.gap))
 
 
 def solve(
     stack: KernelStack,
-    y: Any,
+    y: ArrayLike | Labels,
     formulation: Formulation,
     *,
     tol: float = 1e-3,
     oracle: str | None = None,
     method: str | None = None,
-    client: Any = None,
+    client: object = None,
     seed: int = 0,
-    sample_weight: Any = None,
+    sample_weight: ArrayLike | None = None,
     max_rounds: int = 100,
     max_seconds: float = np.inf,
     start: Fit | None = None,
     checkpoint: StrPath | None = None,
     observer: Observer = ignore,
 ) -> Fit:
-    """Solve to a certified relative gap of `tol` for every class.
+    """Solve a formulation to a certified relative gap for every class.
 
-    `y` holds -1/+1, any two labels, class labels (one-vs-rest) or an indicator matrix (n, m). With a
-    `distributed.Client`, tasks fan out over its workers. `sample_weight` (n,) says how many times each sample's loss
-    counts. `start` is a fit of the same samples and classes with other
-    constants, which saves rounds. With a `checkpoint` path the state is saved after every round, and a run that was
-    cut short goes on from there.
+    Parameters
+    ----------
+    stack : KernelStack
+        The s kernels over n samples.
+    y : array (n,) or (n, m), or Labels
+        -1/+1, any two labels, class labels (one class against the rest), an indicator matrix (n, m), or real targets.
+    formulation : Formulation
+        The problem with its constants.
+    tol : float
+        The relative gap to reach, (objective - dual) / |objective|.
+    oracle : str, optional
+        The SVM solver, "smo" (the default) or "libsvm"; refused by methods that solve no SVMs.
+    method : str, optional
+        The algorithm, one of the formulation's methods (`dmkl.solvers.methods`); its default if left out.
+    client : distributed.Client, optional
+        Runs the tasks on its workers.
+    seed : int
+        Seed of everything random.
+    sample_weight : array (n,), optional
+        How many times the loss of each sample counts, positive; once by default.
+    max_rounds : int
+        The most rounds of the outer loop.
+    max_seconds : float
+        The most time; at least one round is done.
+    start : Fit, optional
+        A fit of the same samples and classes with other constants, whose solution saves rounds.
+    checkpoint : str or path, optional
+        Where the state is saved after every round; a run that was cut short continues from there.
+    observer : callable
+        Receives the events of `dmkl.events`.
+
+    Returns
+    -------
+    Fit
+        The best solution; `converged` says whether every gap is at most `tol`.
+
+    Raises
+    ------
+    ConfigError
+        If an option is out of its range, or the method or oracle is unknown or would not be used.
+    DataError
+        If the labels or sample weights do not fit the stack.
+    SolverError
+        If the kernels are indefinite and the formulation needs semidefinite ones, or numbers are not finite.
+    StoreError
+        If the checkpoint is damaged or belongs to another problem.
+    ResourceError
+        If a compact problem does not fit in memory.
+
+    Examples
+    --------
+    >>> import numpy as np, dmkl
+    >>> X = np.random.default_rng(0).normal(size=(60, 2))
+    >>> K = np.stack([X @ X.T, np.exp(-((X[:, None] - X) ** 2).sum(axis=2))])
+    >>> stack = dmkl.KernelStack.from_array(K)
+    >>> fit = dmkl.solve(stack, X[:, 0] > 0, dmkl.VSKL(q=2, C=10.0), tol=1e-4)
+    >>> fit.dual <= fit.objective, fit.gap <= 1e-4
+    (True, True)
     """
     if not (tol > 0 and np.isfinite(tol)):
         raise ConfigError(f"tol should be positive, not {tol}")
+    chosen = methods.find(formulation, method, oracle)  # refuses what would not be used, before any work
     labels = y if isinstance(y, Labels) else make_labels(y, formulation.task_of(y))
     if len(labels) != stack.n:
         raise DataError(f"{len(labels)} labels for a stack of {stack.n} samples")
-    chosen = methods.find(formulation, method, oracle)  # refuses unknown names before any work
     Y = formulation.targets(labels)
     warm = _warm(start, formulation, (*Y.shape, stack.s)) if start else None
     counts = None if sample_weight is None else _counts(sample_weight, formulation, len(Y))
@@ -139,11 +240,11 @@ def solve(
     state = outcome.state
     return Fit(
         formulation=formulation,
-        objective=_shaped(state.primal),
-        dual=_shaped(state.dual),
-        gap=_shaped(state.gap),
+        objective=_number_if_one(state.primal),
+        dual=_number_if_one(state.dual),
+        gap=_number_if_one(state.gap),
         weights=state.weights,
-        intercept=_shaped(state.intercept),
+        intercept=_number_if_one(state.intercept),
         passes=state.passes,
         svm_calls=state.svm_calls,
         oracle_calls=state.oracle_calls,
@@ -157,10 +258,11 @@ def solve(
     )
 
 
-def _counts(sample_weight: Any, formulation: Formulation, n: int) -> NDArray[np.float64]:
+def _counts(sample_weight: ArrayLike, formulation: Formulation, n: int) -> Float64:
     if not formulation.weighted:
         raise ConfigError(
-            f"{type(formulation).__name__} cannot weigh samples", "use UniformMKL, VSKL, L1MKL, LpMKL or SpicyMKL"
+            f"{type(formulation).__name__} does not support sample weights",
+            "use UniformMKL, VSKL, L1MKL, LpMKL or SpicyMKL",
         )
     counts = np.asarray(sample_weight, dtype=np.float64)
     if counts.shape != (n,):
@@ -170,8 +272,8 @@ def _counts(sample_weight: Any, formulation: Formulation, n: int) -> NDArray[np.
     return counts
 
 
-def _warm(start: Fit, formulation: Any, shape: tuple[int, int, int]) -> State:
-    """Where `start` ended, its alpha stretched to the new C: feasible, and at its bounds where it was."""
+def _warm(start: Fit, formulation: Formulation, shape: tuple[int, int, int]) -> State:
+    """The last state of `start`, its alpha stretched to the new C: feasible, and at its bounds where it was."""
     state = start.state
     if (*state.working.shape, state.weights.shape[-1]) != shape or start.per_kernel != formulation.per_kernel:
         n, m, s = shape
@@ -179,8 +281,8 @@ def _warm(start: Fit, formulation: Any, shape: tuple[int, int, int]) -> State:
     return dataclasses.replace(state, coef=state.coef * formulation.stretch(start.formulation))
 
 
-def identify(problem: Problem, formulation: Any) -> str:
-    """What a checkpoint must agree on to be gone on with; the tolerance may change."""
+def identify(problem: Problem, formulation: Formulation) -> str:
+    """A digest of everything that a checkpoint has to agree on to be continued; the tolerance may change."""
     digest = hashlib.blake2b(problem.Y.tobytes(), digest_size=16)
     digest.update(problem.stack.groups.tobytes())
     if problem.sample_weight is not None:
@@ -191,5 +293,5 @@ def identify(problem: Problem, formulation: Any) -> str:
     return digest.hexdigest()
 
 
-def _shaped(values: NDArray[np.float64]) -> Any:
+def _number_if_one(values: Float64) -> float | Float64:
     return float(values[0]) if len(values) == 1 else values

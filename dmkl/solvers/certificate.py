@@ -7,7 +7,7 @@ stands beside the SVM oracles, which are below the solvers and stop on it too.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from dmkl._util.types import Float64
 from dmkl.oracles import least_hinge
 from dmkl.oracles.certificate import relative_gap
 
-__all__ = ["Certificate", "best_multiple", "largest_violation", "relative_gap"]
+__all__ = ["Certificate", "CertifiedWeights", "best_multiple", "largest_violation", "relative_gap"]
 
 
 @dataclass(frozen=True)
@@ -26,6 +26,19 @@ class Certificate:
     intercept: float
     margins: Float64  # (n,) of the unscaled w
     scale: float = 1.0
+
+
+@dataclass(frozen=True)
+class CertifiedWeights:
+    """Kernel weights found on a block, and a lower bound over the kernels of the block."""
+
+    weights: Float64  # (kernels,)
+    beta: Float64  # (n,) the coefficients that the weights were found with
+    dual: float  # the lower bound
+    proof: Float64  # (n,) the beta that proves it
+    proof_forms: Float64  # (kernels,) proof' K_a proof
+    svm_calls: int = field(default=0, kw_only=True)
+    oracle_calls: int = field(default=0, kw_only=True)  # maximisations over (alpha, gamma)
 
 
 def best_multiple(penalty: float, beta: Float64, scores: Float64, y: Float64, upper: Float64) -> Certificate:

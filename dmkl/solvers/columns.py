@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.sparse import csc_array
 
-from dmkl._util.types import Float64
+from dmkl._util.types import Array, Float64
 
 
-def no_columns(n: int, m: int) -> Any:
+def no_columns(n: int, m: int) -> csc_array:
     return csc_array((n, m), dtype=np.float64)
 
 
-def column(coef: Any, k: int) -> Float64:
+def column(coef: csc_array, k: int) -> Float64:
     """Column k, dense."""
     result = np.zeros(coef.shape[0])
     span = slice(coef.indptr[k], coef.indptr[k + 1])
@@ -24,15 +22,15 @@ def column(coef: Any, k: int) -> Float64:
     return result
 
 
-def dense(coef: Any, classes: Sequence[int]) -> Float64:
+def dense(coef: csc_array, classes: Sequence[int]) -> Float64:
     """Some columns, dense."""
     return np.stack([column(coef, k) for k in classes], axis=1)
 
 
-def with_columns(coef: Any, new: Mapping[int, Float64]) -> Any:
+def with_columns(coef: csc_array, new: Mapping[int, Float64]) -> csc_array:
     """The same columns but for the new ones."""
     n, m = coef.shape
-    rows: list[NDArray[Any]] = []
+    rows: list[Array] = []
     values: list[Float64] = []
     for k in range(m):
         span = slice(coef.indptr[k], coef.indptr[k + 1])

@@ -1,67 +1,99 @@
-"""SVMs of all classes at given kernel weights, one-vs-rest.
+"""All classes at given kernel weights, one against the rest or regression.
 
-When the weighted sum fits in memory as one matrix, one pass makes it and every class is solved on all samples. When it
-does not, working-set rounds solve compact blocks of it.
+    min  1/2 ||w||^2 + C sum_i l(y_i, f(x_i) + b)      with the kernel  sum_a weights_a K_a
+
+With the hinge loss these are SVMs. Where the weighted sum fits in memory as one matrix, one pass makes it and every
+class is solved on all samples; where it does not, working-set rounds solve compact blocks of it. Any other loss is the
+proximal method with one kernel, no sparsity and a ridge of 1 / C, always on working sets.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
-from dmkl._util.types import Float64, Samples
-from dmkl.oracles import ORACLES, Prepared, SvmResult, svm_bounds
+from dmkl._util.types import Float64, FloatArray, FloatType, Samples
+from dmkl.oracles import ORACLES, PreparedKernel, SvmResult, svm_bounds
+from dmkl.problems.losses import Loss
 from dmkl.problems.uniform import UniformMKL
 from dmkl.solvers.certificate import Certificate
 from dmkl.solvers.columns import column, with_columns
+from dmkl.solvers.one_vs_rest import BlockOptions, BlockProblem, BlockSolution, ClassMethod, OneVsRest
 from dmkl.solvers.precision import sum_dtype
 from dmkl.solvers.problem import Problem, Solver
-from dmkl.solvers.rounds import Answer, Question, Rounds
+from dmkl.solvers.proximal import (
+    BlockKernels,
+    Penalty,
+    ProximalClassMethod,
+    ProximalStart,
+    StreamedKernels,
+    first_samples,
+    minimise,
+)
 from dmkl.solvers.state import MethodState, NoState, State
 from dmkl.solvers.working_sets import settled_set, whole
 
-WHOLE_SHARE = 0.6  # of the memory left that the average matrix may take
-PIECES = 1.5  # bytes while a matrix is put together from workers' answers, as a multiple of its own
-COPIES = 1.25  # the same where threads put their tiles in place: SVMs copy what is left of it as they shrink
-INNER = 0.25  # a compact problem's tolerance as a share of the whole one's
-MAX_ROUNDS = 30
-ROUGH = 0.05  # tolerance of an outline
-GROUPS = 8  # tasks a worker for the classes of one matrix
+
+@dataclass(frozen=True)
+class FixedWeightsOptions:
+    """When the weighted sum is one matrix, and tolerances."""
+
+    whole_share: float = 0.6  # of the memory left, that the weighted sum may take
+    remote_copies: float = 1.5  # bytes while the matrix is put together on workers, as a multiple of its own
+    local_copies: float = 1.25  # the same for threads, which write in place: SVMs copy parts of it as they shrink
+    inner: float = 0.25  # a compact problem's tolerance, as a share of the whole one's
+    max_rounds: int = 30  # of `FixedWeights.solve`
+    outline_tol: float = 0.05  # of `outlined`
+    tasks: int = 8  # for the classes of one matrix, a worker
+
+
+OPTIONS = FixedWeightsOptions()
 
 
 def build(formulation: UniformMKL, problem: Problem) -> Solver:
     """The SVMs of all classes on the average kernel."""
+    return FixedWeights(formulation.C, formulation.intercept).solver(problem, _uniform(problem))
+
+
+def build_any_loss(formulation: UniformMKL, problem: Problem) -> Solver:
+    """Any loss on the average kernel."""
+    method = LossMethod(formulation.own_loss(), formulation.C, _uniform(problem))
+    return OneVsRest(method, problem.stack.dtype)
+
+
+def _uniform(problem: Problem) -> Float64:
     problem.stack.require_semidefinite("UniformMKL")
-    weights = np.full(problem.stack.s, 1.0 / problem.stack.s)
-    return FixedWeights(formulation.C, formulation.intercept).solver(problem, weights)
+    return np.full(problem.stack.s, 1.0 / problem.stack.s)
+
+
+# SVMs.
 
 
 @dataclass(frozen=True)
 class FixedWeights:
-    """What is the same for every class; `intercept` adds a free bias."""
+    """The SVM that is solved for every class; `intercept` adds a free bias."""
 
     C: float
     intercept: bool
 
     def solver(self, problem: Problem, weights: Float64) -> Solver:
-        """For weights (s,) that all classes share."""
+        """The solver with weights (s,) that all classes share."""
         if _whole_fits(problem):
-            return _Whole(self, weights)
-        return Rounds(_Compact(self, weights), _dtype(problem))
+            return _WholeMatrix(self, weights)
+        return OneVsRest(SvmMethod(self, weights), _dtype(problem))
 
     def solve(self, problem: Problem, weights: Float64) -> State:
-        """Until every class's gap is closed, or rounds bring nothing more."""
-        return _ended(problem, self.solver(problem, weights))
+        """The state once every class's gap is closed, or after the most rounds."""
+        return _solved(problem, self.solver(problem, weights))
 
 
-def _ended(problem: Problem, solver: Solver) -> State:
+def _solved(problem: Problem, solver: Solver) -> State:
     state = solver.init(problem)
-    for _ in range(MAX_ROUNDS):
+    for _ in range(OPTIONS.max_rounds):
         if (state.gap <= problem.tol).all():
             break
         state = solver.step(problem, state)
@@ -71,12 +103,13 @@ def _ended(problem: Problem, solver: Solver) -> State:
 def outlined(problem: Problem, state: State, weights: Float64, C: float, *, intercept: bool = True) -> State:
     """The first state with every class roughly solved at fixed weights, and the samples that matter there as its set.
 
-    Left alone where the weighted sum does not fit as one matrix: then this would take as many passes as the real thing.
+    It is left alone where the weighted sum does not fit as one matrix: an outline would take as many passes as the
+    problem itself.
     """
     if whole(problem.n) or not _whole_fits(problem):
         return state
-    solver = _Whole(FixedWeights(C, intercept), weights)
-    rough = _ended(replace(problem, tol=ROUGH, start=None), solver)
+    solver = _WholeMatrix(FixedWeights(C, intercept), weights)
+    rough = _solved(replace(problem, tol=OPTIONS.outline_tol, start=None), solver)
     working = np.zeros(problem.Y.shape, dtype=bool)
     for k, scores in solver.scores.items():
         margins = problem.Y[:, k] * (scores + rough.intercept[k])
@@ -84,26 +117,26 @@ def outlined(problem: Problem, state: State, weights: Float64, C: float, *, inte
     return replace(state, coef=rough.coef, working=working, svm_calls=rough.svm_calls, oracle_calls=rough.svm_calls)
 
 
-def _dtype(problem: Problem) -> np.dtype[Any]:
-    """What averages of all samples are kept in."""
+def _dtype(problem: Problem) -> FloatType:
+    """The type of the weighted sum over all samples."""
     return sum_dtype(problem.stack.dtype, problem.n, problem.tol)
 
 
 def _whole_fits(problem: Problem) -> bool:
     runtime, memory = problem.runtime, problem.stack.memory
     room = runtime.memory / runtime.workers if runtime.remote else memory.left
-    needed = (PIECES if runtime.remote else COPIES) * problem.n**2 * _dtype(problem).itemsize
-    return needed <= WHOLE_SHARE * room
+    copies = OPTIONS.remote_copies if runtime.remote else OPTIONS.local_copies
+    return bool(copies * problem.n**2 * _dtype(problem).itemsize <= OPTIONS.whole_share * room)
 
 
-class _Whole:
-    """Every class on all samples of the average matrix, made once and held where the tasks run."""
+class _WholeMatrix:
+    """Every class on all samples of the weighted sum, made once and held where the tasks run."""
 
     own_type: ClassVar[type[MethodState]] = NoState
 
-    def __init__(self, machine: FixedWeights, weights: Float64) -> None:
-        self._machine, self._weights = machine, weights
-        self._prepared: Any = None
+    def __init__(self, svm: FixedWeights, weights: Float64) -> None:
+        self._svm, self._weights = svm, weights
+        self._prepared: Any = None  # the matrix, or a handle of it on workers
         self.scores: dict[int, Float64] = {}  # of every class, at its last coefficients: the certificate has them
 
     def init(self, problem: Problem) -> State:
@@ -112,16 +145,16 @@ class _Whole:
 
     def step(self, problem: Problem, state: State) -> State:
         if self._prepared is None:
-            average = problem.stack.combine_near(state.weights, dtype=_dtype(problem))
-            self._prepared = problem.runtime.hold(_prepare, problem.oracle, average)
+            combined = problem.stack.combine_near(state.weights, dtype=_dtype(problem))
+            self._prepared = problem.runtime.hold(_prepare, problem.oracle, combined)
         classes = np.flatnonzero(state.gap > problem.tol)
         coef, intercept = {}, state.intercept.copy()
         primal, dual = state.primal.copy(), state.dual.copy()
-        answers = problem.runtime.map(_solve_whole, self._tasks(problem, state, classes))
-        for k, answer in zip(classes, itertools.chain.from_iterable(answers), strict=True):
-            coef[int(k)] = answer.alpha * problem.Y[:, k]
-            intercept[k], primal[k], dual[k] = answer.intercept, answer.primal, answer.dual
-            self.scores[int(k)] = answer.scores
+        results = problem.runtime.map(_solve_classes, self._tasks(problem, state, classes))
+        for k, result in zip(classes, itertools.chain.from_iterable(results), strict=True):
+            coef[int(k)] = result.alpha * problem.Y[:, k]
+            intercept[k], primal[k], dual[k] = result.intercept, result.primal, result.dual
+            self.scores[int(k)] = result.scores
         calls = state.svm_calls + len(classes)
         state = replace(state, coef=with_columns(state.coef, coef), intercept=intercept, primal=primal, dual=dual)
         return replace(state, svm_calls=calls, oracle_calls=calls)
@@ -129,73 +162,103 @@ class _Whole:
     def leave(self, problem: Problem, state: State) -> State:
         return state
 
-    def _tasks(self, problem: Problem, state: State, classes: NDArray[np.int64]) -> Iterator[tuple[Any, ...]]:
-        upper = self._machine.C * problem.counts
-        for some in np.array_split(classes, min(len(classes), GROUPS * problem.runtime.workers)):
+    def _tasks(self, problem: Problem, state: State, classes: Samples) -> Iterator[tuple[Any, ...]]:
+        upper = self._svm.C * problem.counts
+        for some in np.array_split(classes, min(len(classes), OPTIONS.tasks * problem.runtime.workers)):
             signs = [problem.Y[:, k] for k in some]
             warm = [column(state.coef, k) * y for k, y in zip(some, signs, strict=True)]
-            yield self._machine, self._prepared, signs, upper, warm, problem.tol, problem.oracle
+            yield self._svm, self._prepared, signs, upper, warm, problem.tol, problem.oracle
 
 
-def _prepare(oracle: str, K: NDArray[Any]) -> Prepared:
+def _prepare(oracle: str, K: FloatArray) -> PreparedKernel:
     """The matrix as the oracle wants it, made once for all classes."""
     return ORACLES[oracle].prepare(K)
 
 
-def _solve_whole(
-    machine: FixedWeights,
-    kernel: Prepared,
+def _solve_classes(
+    svm: FixedWeights,
+    kernel: PreparedKernel,
     signs: list[Float64],
     upper: Float64,
     warm: list[Float64],
     tol: float,
     oracle: str,
 ) -> list[SvmResult]:
-    """Some classes: one of them takes a millisecond or two, less than a task does on a cluster."""
-    svm, free = ORACLES[oracle], machine.intercept
-    return [svm(kernel, y, upper, intercept=free, alpha=alpha, tol=tol) for y, alpha in zip(signs, warm, strict=True)]
+    """Several classes in one task: one of them takes a millisecond or two, less than a task costs on a cluster."""
+    solve, free = ORACLES[oracle], svm.intercept
+    return [solve(kernel, y, upper, intercept=free, alpha=alpha, tol=tol) for y, alpha in zip(signs, warm, strict=True)]
 
 
 @dataclass(frozen=True)
-class _Compact:
-    """The machine of working-set rounds: one combined matrix a block."""
+class SvmMethod(ClassMethod):
+    """Blocks of the weighted sum, solved by the SVM oracle."""
 
-    own_type: ClassVar[type[MethodState]] = NoState
-
-    machine: FixedWeights
+    svm: FixedWeights
     weights: Float64
 
     def first_weights(self, problem: Problem) -> Float64:
         return self.weights
 
-    def outlined(self, problem: Problem, state: State) -> State:
-        return state
-
-    def layers(self, problem: Problem, active: NDArray[np.bool_]) -> int:
-        return 1
-
-    def streamed(self, problem: Problem, samples: Samples, kernels: Samples, room: int) -> None:
-        return None
-
-    def cut(self, problem: Problem, state: State, kernels: list[Samples]) -> dict[str, Any]:
+    def block_options(self, problem: Problem, state: State, kernels: Sequence[Samples]) -> BlockOptions:
         return {"weights": state.weights, "dtype": _dtype(problem)}
 
-    def solve(self, question: Question) -> Answer:
-        free, warm, tol = self.machine.intercept, np.abs(question.warm.beta), INNER * question.tol
-        oracle, upper = ORACLES[question.oracle], self.machine.C * question.counts
-        answer = oracle(question.block, question.y, upper, intercept=free, alpha=warm, tol=tol)
-        return Answer(answer.alpha * question.y, answer.dual, svm_calls=1, oracle_calls=1)
+    def solve(self, problem: BlockProblem) -> BlockSolution:
+        free, warm, tol = self.svm.intercept, np.abs(problem.warm.beta), OPTIONS.inner * problem.tol
+        oracle, upper = ORACLES[problem.oracle], self.svm.C * problem.counts
+        result = oracle(problem.array, problem.y, upper, intercept=free, alpha=warm, tol=tol)
+        return BlockSolution(result.alpha * problem.y, result.dual, svm_calls=1, oracle_calls=1)
 
-    def primal(self, beta: Float64, scores: Float64, y: Float64, counts: Float64, answer: Answer) -> Certificate:
-        upper, free = self.machine.C * counts, self.machine.intercept
+    def primal(
+        self, beta: Float64, scores: Float64, y: Float64, counts: Float64, solution: BlockSolution
+    ) -> Certificate:
+        upper, free = self.svm.C * counts, self.svm.intercept
         primal, _, intercept = svm_bounds(beta, scores, y, upper, 1.0, free)
         return Certificate(primal, intercept, y * (scores + intercept))
 
-    def dual(self, answer: Answer, forms: Float64, y: Float64, counts: Float64) -> float:
-        return answer.dual
 
-    def matter(self, weights: Float64, forms: Float64) -> NDArray[np.bool_]:
-        return np.ones(len(weights), dtype=bool)
+# Any other loss.
 
-    def covered(self, problem: Problem, active: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        return np.ones_like(active)
+
+@dataclass(frozen=True)
+class LossMethod(ProximalClassMethod):
+    """Blocks of the weighted sum, solved by proximal minimisation; through passes where a block does not fit."""
+
+    loss: Loss
+    C: float
+    weights: Float64
+
+    def first_weights(self, problem: Problem) -> Float64:
+        return self.weights
+
+    def first_state(self, problem: Problem, state: State) -> State:
+        return replace(state, working=first_samples(problem, self.loss))
+
+    def streaming_substitute(self, problem: Problem, samples: Samples, kernels: Samples, room: int) -> StreamedKernels:
+        return StreamedKernels(problem.stack, self.weights[None], samples, room)
+
+    def block_options(self, problem: Problem, state: State, kernels: Sequence[Samples]) -> BlockOptions:
+        return {"weights": state.weights}
+
+    def solve(self, problem: BlockProblem) -> BlockSolution:
+        streamed = problem.block if isinstance(problem.block, StreamedKernels) else None
+        warm, start = problem.warm, None
+        if warm.beta.any():
+            start = ProximalStart(warm.beta / self.C, np.array([self.C]), warm.intercept, warm.step)
+        found = minimise(
+            streamed or BlockKernels(problem.array[None]),
+            problem.y,
+            self.loss.counting(problem.counts),
+            Penalty(0.0, 1.0 / self.C),
+            OPTIONS.inner * problem.tol,
+            start,
+        )
+        beta = found.weights[0] * found.rho
+        return BlockSolution(beta, self.C * found.dual, step=found.step, trace=found.trace)
+
+    def primal(
+        self, beta: Float64, scores: Float64, y: Float64, counts: Float64, solution: BlockSolution
+    ) -> Certificate:
+        loss = self.loss.counting(counts)
+        b = loss.intercept(y, scores)
+        value = 0.5 * float(beta @ scores) + self.C * loss.total(y, scores + b)
+        return Certificate(value, b, loss.margins(y, scores + b))

@@ -6,7 +6,6 @@ import dataclasses
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -15,12 +14,12 @@ from dmkl.events import Note, RoundDone
 from dmkl.solvers.problem import Problem, Solver
 from dmkl.solvers.state import State, load_state, save_state
 
-STALLED = 3  # rounds in which no gap closed and no working set changed, before giving up
+STALLED = 3  # rounds without a smaller gap, another working set or a milestone, before the loop gives up
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """Where the state is kept between rounds, and which problem it belongs to."""
+    """Where the state is saved between rounds, and the digest of its problem."""
 
     path: Path
     identity: str
@@ -28,12 +27,12 @@ class Checkpoint:
 
 @dataclass
 class Outcome:
-    """The last state and what happened on the way."""
+    """The last state, and what happened in this run."""
 
     state: State
     converged: bool
     out_of_time: bool = False
-    history: list[dict[str, Any]] = field(default_factory=list)
+    history: list[dict[str, float]] = field(default_factory=list)
 
 
 def run(
@@ -51,7 +50,7 @@ def run(
     outcome = Outcome(state, converged=False)
     best, idle = np.inf, 0
     while (outcome.state.gap > problem.tol).any():
-        # at least one round a run: somebody who calls again and again gets on
+        # at least one round a run, so that repeated calls make progress
         outcome.out_of_time = bool(outcome.history) and time.perf_counter() - started >= max_seconds
         if outcome.out_of_time or outcome.state.round >= max_rounds or idle >= STALLED:
             outcome.state = solver.leave(problem, outcome.state)

@@ -132,11 +132,11 @@ def _max(formulation: SharedMKL) -> bool:
 
 
 register(UniformMKL, "svm", "dmkl.solvers.fixed_weights:build", oracles=True, when=_hinge)
-register(UniformMKL, "proximal", "dmkl.solvers.fixed_loss:build", when=_other_loss)
+register(UniformMKL, "proximal", "dmkl.solvers.fixed_weights:build_any_loss", when=_other_loss)
 for mixed_norm in (VSKL, L1MKL, LpMKL):
-    register(mixed_norm, "interior", "dmkl.solvers.mkl:build", oracles=True)
-    register(mixed_norm, "mirror", "dmkl.solvers.mkl:build", oracles=True)
-    register(mixed_norm, "mirror-paper", "dmkl.solvers.mkl:build", oracles=True)
+    register(mixed_norm, "interior", "dmkl.solvers.mixed_norm:build", oracles=True)
+    register(mixed_norm, "mirror", "dmkl.solvers.mixed_norm:build", oracles=True)
+    register(mixed_norm, "mirror-paper", "dmkl.solvers.mixed_norm:build", oracles=True)
 register(SpicyMKL, "proximal", "dmkl.solvers.spicy:build")
 register(SharedMKL, "bundle", "dmkl.solvers.bundle.sum_of_classes:build", oracles=True, when=_sum)
 register(SharedMKL, "mirror", "dmkl.solvers.bundle.sum_of_classes:build", oracles=True, when=_sum)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
+
+from dmkl._util.types import FloatType
 
 
 @dataclass(frozen=True)
@@ -19,7 +20,7 @@ class PrecisionOptions:
 PRECISION = PrecisionOptions()
 
 
-def sum_dtype(dtype: np.dtype[Any], samples: int, tol: float, options: PrecisionOptions | None = None) -> np.dtype[Any]:
+def sum_dtype(dtype: FloatType, samples: int, tol: float, options: PrecisionOptions | None = None) -> FloatType:
     """The type that weighted sums of kernels of this type are kept in, over so many samples, for this tolerance."""
     options = options or PRECISION
     double = tol < options.float32_tol or samples <= options.float64_samples

@@ -8,15 +8,14 @@ import io
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Self, TypeAlias, TypeVar
+from typing import Self, TypeAlias, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.sparse import csc_array
 
 from dmkl._util.archives import check_members
 from dmkl._util.files import write_atomically
-from dmkl._util.types import Float64, Mask
+from dmkl._util.types import Array, Float64, Mask
 from dmkl.errors import StoreError, one_line
 from dmkl.solvers.certificate import relative_gap
 from dmkl.solvers.columns import no_columns
@@ -25,7 +24,7 @@ COUNTERS = ("round", "svm_calls", "oracle_calls", "passes", "room")
 COLUMN_PARTS = ("data", "indices", "indptr")
 DIGEST = 32  # bytes of the checksum in front of a checkpoint
 
-Arrays: TypeAlias = Mapping[str, NDArray[Any]]
+Arrays: TypeAlias = Mapping[str, Array]
 
 
 @dataclass(frozen=True)
@@ -35,7 +34,7 @@ class MethodState:
     Fields without a default have to be in a checkpoint; a field that is None is not saved.
     """
 
-    def arrays(self) -> dict[str, NDArray[Any]]:
+    def arrays(self) -> dict[str, Array]:
         """The arrays to save, by field."""
         values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         return {name: value for name, value in values.items() if value is not None}
@@ -56,7 +55,7 @@ class MethodState:
             raise ValueError(f"a state of the method {' and '.join(words)}")
         return cls(**arrays)
 
-    def milestone(self) -> NDArray[Any] | None:
+    def milestone(self) -> Array | None:
         """How far an algorithm is that certifies seldom: a change of it counts as progress. None for all others."""
         return None
 
@@ -70,17 +69,17 @@ class NoState(MethodState):
     """Of an algorithm that keeps nothing of its own."""
 
 
-class ArraysState(dict[str, NDArray[Any]], MethodState):
+class ArraysState(dict[str, Array], MethodState):
     """Provisional: arrays by name, for the algorithms that have no type for their state yet."""
 
-    def arrays(self) -> dict[str, NDArray[Any]]:
+    def arrays(self) -> dict[str, Array]:
         return dict(self)
 
     @classmethod
     def read(cls, arrays: Arrays) -> Self:
         return cls(arrays)
 
-    def milestone(self) -> NDArray[Any] | None:
+    def milestone(self) -> Array | None:
         return self.get("place")
 
 
@@ -97,7 +96,7 @@ class State:
     """What one round hands to the next. `gap` is certified over all samples, and infinite before the first round."""
 
     weights: Float64  # (s,) or (m, s)
-    coef: Any  # csc_array (n, m): beta = alpha * y; (n, m s) where every kernel has its own, class after class
+    coef: csc_array  # csc_array (n, m): beta = alpha * y; (n, m s) where every kernel has its own, class after class
     intercept: Float64  # (m,)
     primal: Float64  # (m,), or (1,) where all classes are one problem
     dual: Float64
@@ -172,7 +171,7 @@ def _read(data: bytes, identity: str, own_type: type[MethodState], where: Path) 
         check_members(arrays.zip, len(data))
         if str(arrays["identity"]) != identity:
             raise StoreError(f"the checkpoint {where} belongs to another problem", "use another run directory")
-        values: dict[str, Any] = {name: arrays[name] for name in arrays if "." not in name and name != "identity"}
+        values = {name: arrays[name] for name in arrays if "." not in name and name != "identity"}
         values |= {name: int(values[name]) for name in COUNTERS}
         own = {name.removeprefix("own."): arrays[name] for name in arrays if name.startswith("own.")}
         parts = tuple(arrays[f"coef.{part}"] for part in COLUMN_PARTS)

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
 from dmkl._util.jit import jit
-from dmkl._util.types import Float64
+from dmkl._util.types import Float64, FloatArray, Mask, Samples
 
 SQUARE = 32
 
@@ -16,7 +13,7 @@ SQUARE = 32
 # reassociation lets the sums run in vector registers; the order is fixed when compiling, not at run time
 @jit(fastmath={"reassoc", "contract"})
 def sweep(
-    K: NDArray[Any], kernels: NDArray[np.int64], beta: Float64, weights: Float64, combined: Float64, products: Float64
+    K: FloatArray, kernels: Samples, beta: Float64, weights: Float64, combined: Float64, products: Float64
 ) -> None:
     """combined = sum_a weights[a] K[kernels[a]] and products[a] = K[kernels[a]] beta, in float64 whatever K is.
 
@@ -51,7 +48,7 @@ def sweep(
 
 
 @jit(fastmath={"reassoc", "contract"})
-def multiply(K: NDArray[Any], rows: NDArray[Any], beta: Float64, products: Float64) -> None:
+def multiply(K: FloatArray, rows: Samples, beta: Float64, products: Float64) -> None:
     """products[a, r] = (K[a] beta)[rows[r]]."""
     s, n = K.shape[0], K.shape[1]
     for a in range(s):
@@ -62,7 +59,7 @@ def multiply(K: NDArray[Any], rows: NDArray[Any], beta: Float64, products: Float
             products[a, r] = total
 
 
-def quadratic_forms(K: NDArray[Any], beta: Float64, layers: NDArray[np.bool_] | None = None) -> Float64:
+def quadratic_forms(K: FloatArray, beta: Float64, layers: Mask | None = None) -> Float64:
     """beta' K_a beta of every layer, or of these and zero for others, never negative; K is symmetric. Rows of its
     support, from the diagonal on: this is faster than picking columns."""
     forms = np.zeros(len(K))
@@ -72,7 +69,7 @@ def quadratic_forms(K: NDArray[Any], beta: Float64, layers: NDArray[np.bool_] | 
 
 
 @jit(fastmath={"reassoc", "contract"})
-def _forms(K: NDArray[Any], layers: NDArray[Any], rows: NDArray[Any], beta: Float64, forms: Float64) -> None:
+def _forms(K: FloatArray, layers: Samples, rows: Samples, beta: Float64, forms: Float64) -> None:
     """What is right of the diagonal counts twice; rows begin at a multiple of SQUARE, where vector registers do."""
     for a in layers:
         form = 0.0
@@ -89,7 +86,7 @@ def _forms(K: NDArray[Any], layers: NDArray[Any], rows: NDArray[Any], beta: Floa
 
 
 @jit()
-def combine(K: NDArray[Any], weights: Float64, combined: Float64) -> None:
+def combine(K: FloatArray, weights: Float64, combined: Float64) -> None:
     """combined = sum_a weights[a] K[a] in float64, K symmetric or not; layers without weight are not read."""
     s, n = K.shape[0], K.shape[1]
     for i in range(n):

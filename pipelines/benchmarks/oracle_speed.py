@@ -29,7 +29,7 @@ import threadpoolctl
 from numpy.typing import NDArray
 from sklearn.svm import SVC
 
-from dmkl.oracles import ORACLES, Prepared, SvmResult, solve_svm
+from dmkl.oracles import ORACLES, PreparedKernel, SvmResult, solve_svm
 from dmkl.oracles.base import certified, checked_kernel, checked_task, inflation
 
 LIBSVM_GOAL = 1.0
@@ -132,16 +132,16 @@ def race_class(
     case: Case,
     y: NDArray[np.float64],
     K64: NDArray[np.float64],
-    smo: Prepared,
-    changed: Prepared,
-    nodes: Prepared,
+    smo: PreparedKernel,
+    changed: PreparedKernel,
+    nodes: PreparedKernel,
     clock: Clock,
 ) -> tuple[dict[str, float], dict[str, Any], float]:
     """Best seconds and answer of every contender on one class, and the gap that was asked for."""
     machine = SVC(C=case.C, kernel="precomputed", cache_size=500)
     gap = sklearn_gap(machine.fit(K64, y), K64, y, case.C)
 
-    def solve(K: Prepared, oracle: str = "smo", C: float = case.C, **options: Any) -> Callable[[], SvmResult]:
+    def solve(K: PreparedKernel, oracle: str = "smo", C: float = case.C, **options: Any) -> Callable[[], SvmResult]:
         return lambda: solve_svm(K, y, C, oracle, tol=gap, **options)
 
     more, alpha = 1.2 * case.C, solve(smo)().alpha

@@ -10,9 +10,7 @@ import numpy as np
 import dmkl
 from dmkl.problems.losses import loss_of
 from dmkl.runtime.base import run_task
-from dmkl.solvers.proximal import minimise
-from dmkl.solvers.proximal.operators import Held
-from dmkl.solvers.proximal.points import Penalty
+from dmkl.solvers.proximal import BlockKernels, Penalty, minimise
 from pipelines.common.drawing import Line, Panel
 from pipelines.common.experiment import Context, Goal, Outcome, Row, Table
 from pipelines.common.fitting import LOSSES, grouped, timed, took, warm_up
@@ -68,7 +66,7 @@ def rounds(K: Float64, y: Float64, C: float, loss: str, tol: float) -> Row:
 def whole(K: Float64, y: Float64, C: float, loss: str, tol: float) -> Row:
     """The course over all kernels at once."""
     started = time.perf_counter()
-    found = run_task(minimise, Held(K), y, loss_of(loss, 0.0), Penalty(C, 0.0), tol)  # on one BLAS thread
+    found = run_task(minimise, BlockKernels(K), y, loss_of(loss, 0.0), Penalty(C, 0.0), tol)  # on one BLAS thread
     row = {"seconds": time.perf_counter() - started, "rounds": 1, "iterations": len(found.trace)}
     row |= {"Newton": found.newton_steps, "used": int(np.count_nonzero(found.weights)), "gap": float(found.gap)}
     return row | {"steps": [[float(gap), float(active), None] for gap, active, _ in found.trace]}

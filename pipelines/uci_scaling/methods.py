@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import Any
 from unittest import mock
 
@@ -11,9 +12,9 @@ import threadpoolctl
 
 import dmkl
 from dmkl.problems.norms import MixedNorm
-from dmkl.solvers import mkl
-from dmkl.solvers.mirror import solve_mirror
-from dmkl.solvers.screening import solve_screened
+from dmkl.solvers import mixed_norm
+from dmkl.solvers.interior_point import solve_screened
+from dmkl.solvers.mirror import MirrorOptions, solve_mirror
 from pipelines.common.experiment import Row
 from pipelines.common.fitting import timed
 from pipelines.common.simplemkl import solve_simple
@@ -31,7 +32,8 @@ def default(K: Float64, y: Float64, C: float, tol: float) -> tuple[Row, dmkl.Fit
         steps.append(found.steps)
         return found
 
-    with mock.patch.object(mkl, "solve_screened", counted):
+    interior = replace(mixed_norm.BLOCK_METHODS["interior"], solve=counted)
+    with mock.patch.dict(mixed_norm.BLOCK_METHODS, {"interior": interior}):
         seconds, fit = timed(K, y, dmkl.L1MKL(C=C), tol)
     used = int(np.count_nonzero(fit.weights))
     row = {"method": DEFAULT, "calls": fit.svm_calls, "steps": sum(steps), "seconds": seconds, "gap": fit.gap}
@@ -43,7 +45,7 @@ def mirror(K: Float64, y: Float64, C: float, tol: float, most: int) -> Row:
     norm = MixedNorm(np.zeros(len(K), dtype=np.int64), 2.0)
     with threadpoolctl.threadpool_limits(1):
         started = time.perf_counter()
-        found = solve_mirror(K, y, C, norm, tol, max_calls=most)
+        found = solve_mirror(K, y, C, norm, tol, options=MirrorOptions(max_svm_calls=most))
         seconds = time.perf_counter() - started
     return {"method": MIRROR, "calls": found.svm_calls, "seconds": seconds, "gap": float(found.gap)}
 

@@ -18,13 +18,13 @@ import numpy as np
 
 from dmkl._util.types import Float64, Mask, Samples
 from dmkl.problems.shared import SharedMKL
+from dmkl.solvers import fixed_weights
 from dmkl.solvers.blocks import Blocks, block_room
 from dmkl.solvers.bundle.class_svms import ClassSolution, ClassSvms, SetUpdate
 from dmkl.solvers.bundle.cutting_planes import BundleOptions, CuttingPlanes
 from dmkl.solvers.bundle.stochastic import ControlVariate, SaddleIterates, estimate, smoothed
 from dmkl.solvers.certificate import relative_gap
 from dmkl.solvers.columns import column
-from dmkl.solvers.fixed_weights import ROUGH
 from dmkl.solvers.problem import Problem
 from dmkl.solvers.state import MethodState, State
 from dmkl.solvers.working_sets import first_sets, whole
@@ -192,7 +192,7 @@ class WorstClass:
         if not len(untrained) or not np.isfinite(state.primal[0]):
             return state
         classes = ClassSvms(problem, Blocks(problem, state), state, self._C, self._intercept)
-        classes.solve_whole(untrained.tolist(), state.weights, max(ROUGH, problem.tol))
+        classes.solve_whole(untrained.tolist(), state.weights, max(fixed_weights.OPTIONS.outline_tol, problem.tol))
         values = classes.evaluate(range(problem.m), state.weights, "keep")
         calls = state.svm_calls + classes.svm_calls
         primal = np.array([values.primal.max()])
@@ -219,7 +219,7 @@ class WorstClass:
         if not whole(problem.n) and not state.round:  # sets from solved classes beat random ones
             met = np.flatnonzero(now.hard)
             now.classes.keep(now.classes.alpha)
-            now.classes.solve_whole(met.tolist(), now.weights, ROUGH)
+            now.classes.solve_whole(met.tolist(), now.weights, fixed_weights.OPTIONS.outline_tol)
             now.cut(met)
             now.classes.evaluate(met.tolist(), now.weights, "anew")
         if self._sampling_only:

@@ -14,7 +14,7 @@ from sklearn.svm import SVC
 
 from dmkl.problems.norms import MixedNorm
 from dmkl.run import interruptible
-from dmkl.solvers.mirror import solve_mirror
+from dmkl.solvers.mirror import MirrorOptions, solve_mirror
 from dmkl.stack import open_stack
 from dmkl.store import KernelStore
 from pipelines.common.caltech256 import TOL, C, write_shape
@@ -46,8 +46,9 @@ def loop(store: KernelStore, k: int, settings: Row) -> Row:
     assert store.labels is not None
     y = store.labels.signs()[:, k]
     norm = MixedNorm(store.bank.groups, 1.0)
-    paper = solve_mirror(K, y, C, norm, TOL, rule="paper", max_calls=settings["max_calls"])
-    adaptive = solve_mirror(K, y, C, norm, TOL, max_calls=settings["max_calls"])
+    most = settings["max_calls"]
+    paper = solve_mirror(K, y, C, norm, TOL, options=MirrorOptions(rule="paper", max_svm_calls=most))
+    adaptive = solve_mirror(K, y, C, norm, TOL, options=MirrorOptions(max_svm_calls=most))
     return {
         "seconds": call_seconds(K, y, norm, settings["timed_calls"]),
         "paper": [paper.svm_calls, paper.gap],

@@ -20,7 +20,7 @@ from dmkl.kernels import plan_bank
 from dmkl.oracles import ORACLES, solve_svm
 from dmkl.problems.norms import MixedNorm
 from dmkl.runtime import Local
-from dmkl.solvers.interior import solve_interior
+from dmkl.solvers.interior_point import solve_interior
 from dmkl.stack import KernelStack, open_stack
 from dmkl.store import build_store
 
