@@ -11,10 +11,11 @@ from pipelines.common.record import path_of, read
 FILE = PIPELINES / "RESULTS.md"
 HEAD = """# Results
 
-Written by `python -m pipelines.run`, never by hand, from the records in `pipelines/results/`, which hold the numbers of
-the whole run of each experiment. `python -m pipelines.run NAME` repeats one, `--again` repeats it and compares: all
-numbers except times and memory must be the same to the last digit. That holds on one model of processor: another rounds sums in
-another order, so that last digits differ, and occasionally a count that depends on them. Data: `../shared/DATA.md`.
+Written by `python -m pipelines.run`, never by hand, from the records in `pipelines/results/`, which hold the numbers
+of the whole run of each experiment. `python -m pipelines.run NAME` repeats one, `--again` repeats it and compares: all
+numbers except times and memory must be the same to the last digit. That holds on one model of processor: another
+rounds sums in another order, so that last digits differ, and occasionally a count that depends on them. Data:
+`../shared/DATA.md`.
 """
 
 
