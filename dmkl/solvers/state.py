@@ -157,7 +157,14 @@ def _read(data: bytes, identity: str, own_type: type[MethodState], where: Path) 
         own = {name.removeprefix("own."): arrays[name] for name in arrays if name.startswith("own.")}
         parts = tuple(arrays[f"coef.{part}"] for part in COLUMN_PARTS)
         coef = csc_array(parts, shape=tuple(arrays["coef.shape"].tolist()))
-        state = State(coef=coef, own=own_type.read(own), **values)
+        try:
+            kept = own_type.read(own)
+        except ValueError as error:
+            raise StoreError(
+                f"the checkpoint {where} was written by another version of dmkl ({one_line(error)})",
+                "continue with that version, or remove the checkpoint to begin again",
+            ) from error
+        state = State(coef=coef, own=kept, **values)
     _check(state)
     return state
 
