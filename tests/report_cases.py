@@ -11,7 +11,8 @@ from dmkl.data import Labels, View
 from dmkl.kernels.bank import Bank, BankKernel
 from dmkl.kernels.functions.standard import Linear
 from dmkl.model import Model, Predictions
-from dmkl.model.predictions import Opened, worth_opening
+from dmkl.model.explanations import Explanations
+from dmkl.model.predictions import instructive_samples
 from dmkl.report import Contents
 from dmkl.runtime.timeline import Timeline
 
@@ -99,10 +100,12 @@ def held_out(model: Model, rng: np.random.Generator) -> Predictions:
         truth = rng.integers(0, m, n)
         scores[np.arange(n), truth] += 2.5
     labels = Labels(model.task, truth, model.classes)
-    which = np.array(worth_opening(model, scores, labels))
+    which = np.array(instructive_samples(model, scores, labels))
     added = rng.normal(size=(len(which), len(model.bank)))
     winners = tuple(model.outputs[k] for k in scores[which].argmax(axis=1))
-    return Predictions(scores, labels, 3 * np.arange(n), Opened(which, winners, added, rng.normal(size=len(which))))
+    return Predictions(
+        scores, labels, 3 * np.arange(n), Explanations(which, winners, added, rng.normal(size=len(which)))
+    )
 
 
 def facts(model: Model, kept: Predictions, best: str) -> dict[str, Any]:

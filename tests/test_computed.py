@@ -272,7 +272,7 @@ def test_from_a_table_to_predictions(folder: Path, capsys: pytest.CaptureFixture
     shown = capsys.readouterr()
     assert shown.out.splitlines()[0].split("   ")[:4] == ["kernels  8", "4 views", "n = 72", "computed on the fly"]
     assert "1 view is constant over the training samples and so without kernels: x.same" in shown.err
-    assert "computed on the fly from the samples" in (folder / "run/report.html").read_text()
+    assert "computed when needed from the samples" in (folder / "run/report.html").read_text()
     assert not (folder / "run/kernels.zarr/gram").exists()
     assert run("predict", "run", "data.csv", "-o", "out.csv") == 0
     assert run("evaluate", "run", "data.csv", "--json") == 0

@@ -1,4 +1,4 @@
-"""The configuration is read strictly; every refusal says where and what."""
+"""The configuration is read strictly; every message names the table, the key and the value."""
 
 from __future__ import annotations
 

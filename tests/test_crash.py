@@ -1,4 +1,4 @@
-"""A run killed again and again ends as if nothing had happened."""
+"""A run that is killed repeatedly ends with the model of an undisturbed run."""
 
 from __future__ import annotations
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from pkgutil import resolve_name
 
 import pytest
 
@@ -14,6 +15,7 @@ DOCS = ROOT / "dmkl/docs"
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.rglob("*.md"))]
 GENERATED = DOCS / "reference/cli.md"
 LONGEST, LONGEST_DECISION = 3000, 250  # words
+PROFILE = "cluster/slurm.toml"  # which users make
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 NAMED = re.compile(r"(?<![\w./~-])((?:dmkl|tests|pipelines|cluster)/[\w./-]*\w)")
 
@@ -44,10 +46,16 @@ def test_links_lead_somewhere(page: Path) -> None:
 def test_named_files_exist(page: Path) -> None:
     """Outside of code blocks, and but for files that a walk adds; NAME stands for any name."""
     text = re.sub(r"^ *```.*?^ *```$", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
-    added = set(re.findall(r"\d\. New file `([^`]+)`", text))
+    added = {*re.findall(r"\d\. New file `([^`]+)`", text), PROFILE}
     named = {path for path in NAMED.findall(text) if "NAME" not in path}
     missing = {path for path in named if not (ROOT / path).exists()}
     assert missing <= added
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page.parent.name != "adding"], ids=names)
+def test_places_can_be_imported(page: Path) -> None:
+    for place in re.findall(r"\bdmkl(?:\.\w+)+:\w+", page.read_text()):
+        assert resolve_name(place)
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if page != GENERATED], ids=names)

@@ -1,4 +1,4 @@
-"""What a Dask cluster can lose, lost for real: workers, values, the scheduler. The answers are the undisturbed ones."""
+"""Real losses of a Dask cluster: workers, values, the scheduler. The results are those of an undisturbed run."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def square(x: int) -> int:
 
 
 def deadly(folder: str, times: int, x: int) -> int:
-    """Kills its worker the first few times it is run."""
+    """A task that kills its worker the first few times."""
     mark = Path(folder) / f"{x}-{time.monotonic_ns()}"
     if len(list(Path(folder).glob(f"{x}-*"))) < times:
         mark.touch()
@@ -59,7 +59,7 @@ def add(x: int, y: int) -> int:
 
 @contextmanager
 def processes() -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
-    """Dask's own commands, ended at the end."""
+    """Starts Dask commands, and ends them."""
     started: list[subprocess.Popen[bytes]] = []
 
     def start(*arguments: str) -> subprocess.Popen[bytes]:
@@ -131,7 +131,7 @@ def test_workers_killed_at_work_change_nothing(one_worker: Any) -> None:
 
 
 def test_a_cancelled_wait_is_no_answer(one_worker: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Distributed says UnboundLocalError when its loop cancels the wait for a result (dask/distributed#8514)."""
+    """Distributed raises UnboundLocalError when its loop cancels the wait for a result (dask/distributed#8514)."""
     result, said = Future.result, []
 
     def cancelled_once(future: Future, timeout: float | None = None) -> Any:

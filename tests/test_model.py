@@ -18,6 +18,7 @@ from dmkl.data import Dataset, Labels, make_labels, make_view
 from dmkl.errors import DataError, OutputError, StoreError
 from dmkl.kernels import plan_bank
 from dmkl.model import Model, load_model, make_model, measure, per_class, save_model
+from dmkl.model.model import ModelOptions
 from dmkl.runtime import Local
 from dmkl.stack import open_stack
 from dmkl.store import KernelStore, build_store
@@ -43,7 +44,7 @@ def test_scores_of_training_samples_are_the_solvers(store: KernelStore, data: Da
 def test_batches_change_nothing(store: KernelStore, data: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
     _, model = trained(store)
     at_once = model.decision(data, Local(1))
-    monkeypatch.setattr("dmkl.model.model.BATCH_BYTES", 8.0 * 7 * len(model.samples))
+    monkeypatch.setattr("dmkl.model.model.OPTIONS", ModelOptions(batch_bytes=8.0 * 7 * len(model.samples)))
     np.testing.assert_allclose(model.decision(data, Local(2)), at_once, rtol=1e-9, atol=1e-12)
 
 

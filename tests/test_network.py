@@ -1,4 +1,4 @@
-"""A network that is cut while a run goes on, for real: coordinator and workers in network namespaces of their own.
+"""A network that is really cut during a run: coordinator and workers are in separate network namespaces.
 
 The cut is as short as the limits of distributed, lowered here, allow it to be noticed. A whole minute, with the limits
 that users have: DMKL_CUT=60 python -m pytest -m long tests/test_network.py
@@ -78,13 +78,13 @@ class Hosts:
         return process
 
     def dask(self, place: str, *arguments: str, again: bool = False) -> None:
-        """Dask's own commands; `again` as a supervisor of services would, whenever they end."""
+        """Start a Dask command; with `again` it is started again whenever it ends, as a service manager does."""
         command = [sys.executable, "-m", "dask", *arguments, "--no-dashboard"]
         forever = ["sh", "-c", 'while :; do "$@"; sleep 1; done', "again"] if again else []
         self.start(place, *forever, *command)
 
     def scheduler(self, place: str, address: str) -> str:
-        """One that answers."""
+        """Start a scheduler, and wait until it answers; its address."""
         file = self.folder / "scheduler.json"
         file.unlink(missing_ok=True)
         self.dask(place, "scheduler", "--host", address, "--port", "8786", "--scheduler-file", str(file))
@@ -155,7 +155,7 @@ def until(condition: Callable[[], object], process: subprocess.Popen[str]) -> No
 
 
 def cut_in_the_middle(hosts: Hosts, process: subprocess.Popen[str], out: str) -> float:
-    """The moment at which the network was cut; it is back when this returns."""
+    """Cut the network for a while in the middle of a run; the time of the cut."""
     until((hosts.folder / out / "checkpoint").exists, process)
     hosts.cable("down")
     moment = time.time()

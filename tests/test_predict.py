@@ -1,4 +1,4 @@
-"""dmkl predict: the same answers from every format and in batches of any size; probabilities and reasons."""
+"""dmkl predict: the same predictions from every format and in batches of any size; probabilities, contributions."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from sklearn.datasets import dump_svmlight_file
 
 from dmkl.cli.main import main
 from dmkl.data.readers import READERS, stream_arrays
+from dmkl.model.model import ModelOptions
 from dmkl.run.predict import Predictor
 from dmkl.runtime import Local
 
@@ -90,7 +91,7 @@ def test_small_batches_of_every_format_say_the_same(
     train(suffix)
     whole = predict(files[0], "whole.npz")
     assert whole["score"].shape == (N, 3)
-    monkeypatch.setattr("dmkl.model.model.LARGEST_BATCH", 4)
+    monkeypatch.setattr("dmkl.model.model.OPTIONS", ModelOptions(largest_batch=4))
     sizes = []
     real = Predictor.predict
     monkeypatch.setattr(Predictor, "predict", lambda self, data, run: sizes.append(data.n) or real(self, data, run))
@@ -171,7 +172,7 @@ def test_data_that_go_wrong_late_leave_no_output(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     train("csv")
-    monkeypatch.setattr("dmkl.model.model.LARGEST_BATCH", 4)
+    monkeypatch.setattr("dmkl.model.model.OPTIONS", ModelOptions(largest_batch=4))
     with Path("data.csv").open("a") as file:
         file.write("last,1.0,,3.0,4.0,5.0,1\n")
     before = sorted(path.name for path in folder.iterdir())

@@ -14,13 +14,13 @@ from dmkl.errors import ConfigError, StoreError
 from dmkl.model import (
     Model,
     calibrate,
+    held_out_predictions,
     load_calibration,
     load_predictions,
     make_model,
-    predictions,
     save_predictions,
 )
-from dmkl.model.contributions import contributions, winners
+from dmkl.model.explanations import contributions, explained_outputs
 from dmkl.model.predictions import mistakes
 from dmkl.runtime import Local
 from dmkl.stack import open_stack
@@ -53,21 +53,21 @@ def test_of_two_classes_the_reasons_speak_for_the_one_that_won(store: KernelStor
     scores = model.decision(new, Local(1))
     added, intercept = contributions(model, new, scores, Local(1))
     np.testing.assert_allclose(added.sum(axis=1) + intercept, np.abs(scores[:, 0]), rtol=1e-9)
-    assert {-1.0, 1.0} == set(winners(model, scores)[1])
+    assert {-1.0, 1.0} == set(explained_outputs(model, scores)[1])
 
 
 def test_what_is_kept_comes_back(model: Model, new: Dataset, tmp_path: Path) -> None:
     scores = model.decision(new, Local(1))
-    kept = predictions(model, new, scores, Local(1))
+    kept = held_out_predictions(model, new, scores, Local(1))
     save_predictions(tmp_path / "p.npz", kept)
     again = load_predictions(tmp_path / "p.npz", model)
     np.testing.assert_allclose(again.scores, scores, rtol=1e-6)
     assert (again.truth.task, again.truth.classes) == ("multiclass", model.classes)
-    assert again.opened.winners == tuple(model.classes[k] for k in scores[kept.opened.which].argmax(axis=1))
+    assert again.explained.outputs == tuple(model.classes[k] for k in scores[kept.explained.samples].argmax(axis=1))
     wrong = mistakes(model, scores, kept.truth)
     assert new.labels is not None
     assert np.array_equal(wrong, scores.argmax(axis=1) != new.labels.values)
-    assert 0 < wrong[kept.opened.which].sum() < len(kept.opened.which)
+    assert 0 < wrong[kept.explained.samples].sum() < len(kept.explained.samples)
     (tmp_path / "p.npz").write_bytes(b"PK")
     with pytest.raises(StoreError, match="not readable"):
         load_predictions(tmp_path / "p.npz", model)

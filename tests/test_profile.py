@@ -1,4 +1,4 @@
-"""Profiles, job scripts, keys and status: everything about batch schedulers that needs none."""
+"""Profiles, job scripts, keys and status: all of batch jobs that can be tested without a scheduler."""
 
 from __future__ import annotations
 
@@ -18,17 +18,13 @@ from typing import Any
 
 import psutil
 import pytest
-from distributed import Status
 
-import dmkl
 from dmkl.cli.main import main
 from dmkl.errors import ClusterError, ConfigError, OutputError
 from dmkl.run import RunDirectory, run_status
 from dmkl.run.status import seconds_left
 from dmkl.runtime import open_runtime
 from dmkl.runtime.connections import LIMITS, Absence
-from dmkl.runtime.jobs import SCHEDULERS
-from dmkl.runtime.jobs.base import PENDING, QueuedJob, Scheduler
 from dmkl.runtime.jobs.coordinator import coordinator_script
 from dmkl.runtime.jobs.profile import (
     CoordinatorProfile,
@@ -70,7 +66,9 @@ def test_the_printed_profile_is_valid_and_names_every_key(folder: Path, capsys: 
 
 def test_without_a_profile_the_command_that_makes_one_is_named(folder: Path) -> None:
     (folder / "cluster/slurm.toml").unlink()
-    with pytest.raises(ConfigError, match=r"make one with: dmkl cluster profile slurm > cluster/slurm\.toml"):
+    with pytest.raises(
+        ConfigError, match=r"make one: mkdir -p cluster; dmkl cluster profile slurm > cluster/slurm\.toml"
+    ):
         read_profile("slurm")
 
 
@@ -292,7 +290,7 @@ def test_plain_connections_beyond_this_machine_are_refused_unless_told(
 
 @pytest.mark.long
 def test_nothing_of_ours_listens_beyond_loopback(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Schedulers, workers, their supervisors and the dashboards of all of them, as the system sees them."""
+    """Schedulers, workers, their supervisors and all dashboards listen on loopback only, according to the system."""
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -459,164 +457,3 @@ def test_a_folder_with_jobs_only_is_a_new_run(folder: Path) -> None:
     (run.path / "thesis.tex").touch()
     with pytest.raises(OutputError):
         run.check(config)
-
-
-class Torque(Scheduler):
-    """A scheduler that dmkl does not know, with the commands of PBS."""
-
-    title = "Torque"
-    cluster_class = "PBSCluster"
-    directive = "#PBS"
-    submit, cancel, requeue = ("qsub",), ("qdel",), ("qrerun",)
-    queue, show_queue = ("qstat", "-u", "me"), "qstat"
-    job_number, restarts = "$PBS_JOBID", "${PBS_RESTARTS:-0}"
-    variables, kept_variables = "PBS_", ("PBS_SERVER",)
-    transient = ("Cannot connect",)
-
-    def read_queue(self, output: str) -> dict[str, QueuedJob]:
-        states = {"Q": PENDING, "R": "RUNNING"}
-        lines = (line.split() for line in output.splitlines())
-        return {number: QueuedJob(name, states[state], "None") for number, name, state in lines}
-
-    def worker_options(self, profile: Profile, logs: Path) -> dict[str, object]:
-        return {
-            "account": profile.account or None,
-            "walltime": clock_time(profile.walltime),
-            "job_extra_directives": [f"-j oe -o {logs}"],
-        }
-
-    def coordinator_directives(self, own: CoordinatorProfile, name: str, log: Path, notice: float) -> list[str]:
-        return [f"-N {name}", f"-o {log}", f"-l walltime={clock_time(own.walltime)}", f"-l ncpus={own.cores}"]
-
-
-@pytest.fixture
-def torque(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The same folder, on a machine with the commands of that scheduler: they keep the queue in a file."""
-    programs = {
-        "qsub": """env > environment; cp "$1" submitted.sh; echo "17 dmkl-digits Q" >> queue; echo 17.head""",
-        "qstat": "cat queue 2>/dev/null || true",
-        "qdel": 'for job; do echo "$job" >> cancelled; done; rm -f queue',
-    }
-    (folder / "bin").mkdir()
-    for name, body in programs.items():
-        (folder / "bin" / name).write_text(f"#!/bin/sh\n{body}\n")
-        (folder / "bin" / name).chmod(0o755)
-    monkeypatch.setenv("PATH", f"{folder / 'bin'}:{os.environ['PATH']}")
-    monkeypatch.setenv("PBS_JOBID", "3")
-    monkeypatch.setenv("PBS_SERVER", "head")
-    monkeypatch.setattr(SCHEDULERS, "_entries", dict(SCHEDULERS._entries))
-    SCHEDULERS.register("torque", Torque())
-    (folder / "cluster/torque.toml").write_text(template("torque", "Torque"))
-    return folder
-
-
-def test_another_scheduler_is_one_class_and_one_line(torque: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    source = ["--example", "digits", "-o", "run", "--cluster", "torque", "-s", "cluster.queue=long"]
-    assert main(["train", *source, "--dry-run"]) == 0
-    script = capsys.readouterr().out
-    name = job_name(torque / "run/cluster")
-    for line in (f"-N {name}", "-q long", "-l walltime=01:00:00", f"-j oe -o {torque}/run/cluster"):
-        assert f"#PBS {line}\n" in script
-    assert f"--scheduler-file {torque}/run/cluster/scheduler.json --name dmkl-0" in script
-    assert "SBATCH" not in script
-    assert main(["submit", *source, "--dry-run"]) == 0
-    script = capsys.readouterr().out
-    assert "#PBS -N dmkl-digits\n" in script
-    assert 'qrerun "$PBS_JOBID"' in script
-    assert not re.search("SBATCH|SLURM|scontrol", script)
-    assert subprocess.run(["bash", "-n"], input=script, text=True, check=False).returncode == 0
-    assert not (torque / "run").exists()
-    assert main(["cluster", "profile", "torque"]) == 0
-    assert "dmkl train CONFIG --cluster torque" in capsys.readouterr().out
-
-
-def test_another_scheduler_submits_lists_and_cancels(torque: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    command = ["submit", "--example", "digits", "-o", "run", "--cluster", "torque"]
-    assert main([*command, "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["job"] == "17"
-    assert (torque / "submitted.sh").read_text() == (torque / "run/cluster/coordinator.sh").read_text()
-    environment = (torque / "environment").read_text()
-    assert "PBS_SERVER=head" in environment
-    assert "PBS_JOBID" not in environment
-    assert main(command) == 7
-    assert "in the queue already, as job 17\nhint: qdel 17 would end it" in capsys.readouterr().err
-    scheduler = SCHEDULERS["torque"]
-    assert scheduler.jobs() == {"17": ("dmkl-digits", PENDING, "None")}
-    assert scheduler.jobs("other") == {}
-    scheduler.cancel_jobs("dmkl-digits")
-    assert (torque / "cancelled").read_text() == "17\n"
-    assert main(["doctor"]) in (0, 1)
-    assert "torque: qsub, qstat, qdel found" in capsys.readouterr().out
-
-
-def test_another_schedulers_workers_are_submitted_by_its_commands(torque: Path) -> None:
-    jobs = WorkerJobs(SCHEDULERS["torque"], read_profile("torque", {"jobs": 1}), torque / "run/cluster")
-    (torque / "run/cluster").mkdir(parents=True)
-    try:
-        jobs._start()
-        deadline = time.monotonic() + 20
-        while not (torque / "queue").exists():
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
-        expected = worker_script(SCHEDULERS["torque"], read_profile("torque"), torque / "run/cluster")
-        assert (torque / "submitted.sh").read_text() == expected
-        assert "PBS_JOBID" not in (torque / "environment").read_text()
-    finally:
-        jobs.close()
-    assert "17" in (torque / "cancelled").read_text()
-
-
-def test_a_cluster_that_is_none_is_refused_with_the_known_schedulers(torque: Path) -> None:
-    with pytest.raises(ConfigError, match=r"'slrm' is not a cluster; use none, .*slurm\[:PROFILE\], torque\["):
-        open_runtime("slrm").__enter__()
-    with pytest.raises(ConfigError, match=r"unknown batch scheduler 'slrm'; did you mean 'slurm'.*torque"):
-        SCHEDULERS["slrm"]
-
-
-def test_scheduler_output_that_is_not_understood_is_refused(torque: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (torque / "bin/qsub").write_text("#!/bin/sh\necho no such luck\n")
-    assert main(["submit", "--example", "digits", "-o", "run", "--cluster", "torque"]) == 7
-    assert "qsub refused the job: qsub printed no job number: 'no such luck'" in capsys.readouterr().err
-
-
-def test_slurms_queue_is_read() -> None:
-    output = "12|PENDING|Resources|dmkl-1|a\n13|RUNNING|None|x\nnot a job\n"
-    assert SLURM.read_queue(output) == {
-        "12": QueuedJob("dmkl-1|a", PENDING, "Resources"),
-        "13": QueuedJob("x", "RUNNING", "None"),
-    }
-
-
-def test_no_other_module_knows_a_scheduler_by_its_commands() -> None:
-    package = Path(dmkl.__file__).parent
-    found = {
-        str(path.relative_to(package))
-        for path in package.rglob("*.py")
-        if re.search(r"\b(sbatch|squeue|scancel|scontrol|SBATCH|SLURM_)", path.read_text())
-    }
-    assert found == {"runtime/jobs/slurm.py"}
-
-
-@pytest.mark.parametrize(("message", "passes"), [("Cannot connect to head", True), ("no such queue", False)])
-def test_a_submission_that_fails_is_reported_and_its_cluster_closes(torque: Path, message: str, passes: bool) -> None:
-    (torque / "bin/qsub").write_text(f"#!/bin/sh\necho {message} >&2\nexit 1\n")
-    notes: list[str] = []
-    profile = read_profile("torque", {"jobs": 1})
-    jobs = WorkerJobs(SCHEDULERS["torque"], profile, torque / "run/cluster", notes.append)
-    (torque / "run/cluster").mkdir(parents=True)
-    jobs._start()
-    try:
-        deadline = time.monotonic() + 20
-        while not jobs._failures:
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
-        if passes:
-            assert jobs._watch([]) == 0
-            assert notes == [f"1 worker job(s) gone, started again ({message})"]
-        else:
-            with pytest.raises(ClusterError, match=f"qsub refused a worker job: {message}"):
-                jobs._watch([])
-        jobs._cluster.close(timeout=20)  # dask-jobqueue asserts that no entry is left open
-        assert jobs._cluster.status == Status.closed
-    finally:
-        jobs.close()

@@ -16,7 +16,9 @@ from dmkl.cli.reference import reference
 from dmkl.config import KernelConfig
 from dmkl.data import Dataset, make_labels, make_view
 from dmkl.kernels import plan_bank
+from dmkl.problems import FORMULATIONS
 from dmkl.runtime import Local
+from dmkl.solvers.methods import METHODS
 from dmkl.store import build_store
 
 ROOT = Path(dmkl.__file__).parent.parent
@@ -60,7 +62,7 @@ def test_there_are_examples() -> None:
 
 def test_the_reference_is_up_to_date() -> None:
     written = (ROOT / "dmkl/docs/reference/cli.md").read_text()
-    assert written == reference(), "run: python -m dmkl.cli.reference > dmkl/docs/reference/cli.md"
+    assert written == reference(), "run: python -m dmkl.cli.reference"
 
 
 def commands(page: Path) -> list[list[str]]:
@@ -99,3 +101,15 @@ def test_the_two_commands_of_a_newcomer_come_first() -> None:
     test = next(line for line in lines if "-m pytest" in line)
     assert train == "python3 -m venv .venv && .venv/bin/pip install -q . && .venv/bin/dmkl train --example digits"
     assert test.startswith("python3 -m venv --clear .venv && .venv/bin/pip install -q -e '.[test]' && ")
+
+
+def test_the_methods_in_the_table_exist() -> None:
+    """The last two columns name methods of the formulation in the first; the default is named as such."""
+    lines = README.read_text().splitlines()
+    rows = [line.split(" | ") for line in lines if re.match(r"\| `\w+` \(`[A-Z]", line)]
+    assert {row[0].split("`")[1] for row in rows} == set(FORMULATIONS)
+    for row in rows:
+        found = [one.name for one in METHODS[FORMULATIONS[row[0].split("`")[1]]]]
+        default, papers = (re.findall(r"`([^`]+)`", cell) for cell in row[3:5])
+        assert {*default, *papers} <= set(found)
+        assert default[0] == found[0]

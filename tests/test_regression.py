@@ -21,7 +21,7 @@ from dmkl.cli.main import main
 from dmkl.data import Dataset, Labels, make_labels
 from dmkl.errors import DataError
 from dmkl.kernels import plan_bank
-from dmkl.model import Model, load_model, make_model, measure, per_class, predictions, save_model
+from dmkl.model import Model, held_out_predictions, load_model, make_model, measure, per_class, save_model
 from dmkl.report import Contents, write_report
 from dmkl.run.report import score_record
 from dmkl.runtime import Local
@@ -94,7 +94,7 @@ def test_the_report_speaks_of_a_target(measured: tuple[Dataset, KernelStore, dmk
     data, store, fit = measured
     model = make_model(store, fit)
     scores = model.decision(data, Local(1))
-    kept = predictions(model, data, scores, Local(1))
+    kept = held_out_predictions(model, data, scores, Local(1))
     run = Contents(config={"formulation": {"name": "spicy"}, "solve": {"tol": 1e-3}}, model=model, predictions=kept)
     for summary in ({"score": score_record(model, kept)}, {}):
         write_report(tmp_path / "report.html", replace(run, summary=summary))

@@ -24,7 +24,6 @@ from dmkl.report.images import BLUE, levels, picture, png, shades, shrink
 from dmkl.report.markup import BARS, Section, details, figure, legend, paragraph, section, table
 from dmkl.report.page import page
 from dmkl.report.parts import PARTS
-from dmkl.report.parts.citations import PAPERS
 from dmkl.report.parts.curves import RECALL, precisions
 from dmkl.run import RunDirectory
 from dmkl.run.report import read_run, rounds
@@ -152,6 +151,21 @@ def test_every_part_that_was_asked_for_is_there() -> None:
     assert "class" not in " ".join(without.words).lower().replace("classification", "")
 
 
+@pytest.fixture(scope="module")
+def runs() -> list[Contents]:
+    """Runs of every kind, but for the very large ones."""
+    return [make() for case, make in CASES.items() if "000" not in case and "257" not in case]
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_every_part_takes_every_run(name: str, runs: list[Contents], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The conformance test of parts: alone on the page each is well formed, escaped and linked."""
+    monkeypatch.setattr(PARTS, "_entries", {name: PARTS[name]})
+    pages = [checked(page(run)) for run in runs]
+    assert any(name in found.ids for found in pages) or name == "tuning"  # of which no run here has a search
+    assert all(found.ids & {name} == found.links & {name} for found in pages)
+
+
 def test_a_part_is_one_line_in_the_registry(monkeypatch: pytest.MonkeyPatch) -> None:
     def hello(contents: Contents) -> Section:
         return section("Hello <there>", paragraph(f"from {contents.name}"))
@@ -217,11 +231,17 @@ def test_the_certificate_has_the_numbers() -> None:
     assert "Nothing is proved yet" in spoken(page(replace(run, model=unknown)))
 
 
-def test_every_formulation_has_a_paper() -> None:
-    assert set(PAPERS) == set(FORMULATIONS)
-    for name, paper in PAPERS.items():
-        assert re.search(r", (19|20)\d\d\.$", paper)
-        assert paper in spoken(page(a_run(formulation=name)))
+@pytest.mark.parametrize("name", FORMULATIONS)
+def test_the_paper_of_the_formulation_is_cited(name: str) -> None:
+    paper = FORMULATIONS[name].paper
+    assert re.search(r", (19|20)\d\d\.$", paper)
+    assert paper in spoken(page(a_run(formulation=name)))
+
+
+def test_a_formulation_without_a_paper_has_a_report(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(FORMULATIONS["vskl"], "paper", "")
+    assert "How to cite" in spoken(page(a_run()))
+    assert "is described in" not in spoken(page(a_run()))
 
 
 def test_what_tune_leaves_is_shown() -> None:

@@ -19,6 +19,7 @@ from dmkl.events import Event, Note, RoundDone
 from dmkl.run import RunContext, RunDirectory, StageListener, interruptible, open_run, read_experiment, train_run
 from dmkl.run.context import Deadline, IgnoreStages, memory_budget
 from dmkl.run.records import KernelRecord, ScoreRecord, TrainRecord
+from dmkl.stack import open_stack
 from dmkl.store import KernelStore
 
 
@@ -91,6 +92,19 @@ def test_what_is_refused_leaves_no_directory_and_no_lock(config: Config, tmp_pat
     with open_run(config, directory):
         assert (directory.path / ".lock").exists()
     assert not (tmp_path / "a").exists()
+
+
+def test_a_run_of_an_earlier_version_is_continued(config: Config, tmp_path: Path) -> None:
+    """A key that did not exist then has its default; another value is another run."""
+    directory = RunDirectory(tmp_path / "run")
+    assert not directory.claim(config)
+    table = json.loads(directory.config.read_text())
+    del table["tune"]["metric"]
+    directory.config.write_text(json.dumps(table))
+    assert directory.check(config)
+    directory.config.write_text(json.dumps({**table, "tune": {**table["tune"], "folds": 7}}))
+    with pytest.raises(OutputError, match=r"holds an unfinished run with a different \[tune\] section"):
+        directory.check(config)
 
 
 def test_a_deadline_counts_from_its_start() -> None:
@@ -170,5 +184,9 @@ def test_the_context_opens_the_stack_of_its_store(config: Config, tmp_path: Path
             run.open_stack()
         train_run(run)
         stack = run.open_stack()
-        assert stack.memory is run.memory or stack.memory.limit == run.memory.limit
         assert isinstance(run, RunContext)
+        assert run.store is not None
+        assert stack.memory.limit == run.memory.limit
+        assert stack.s == run.store.s
+        by_text = open_stack(str(run.store.path), workers=1)
+        assert np.array_equal(by_text.combine(np.ones(stack.s)), stack.combine(np.ones(stack.s)))

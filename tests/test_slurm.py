@@ -1,4 +1,4 @@
-"""A real SLURM on this machine (cluster/testbed/slurm): runs in jobs, and what happens to jobs.
+"""Runs in jobs of a real SLURM on this machine (cluster/testbed/slurm), and failures of jobs.
 
 Not run by default: pytest -m slurm. Wants the packages of `cluster/testbed/slurm install`. Any number of sessions
 can run at once: each has a SLURM of its own.
@@ -49,7 +49,7 @@ exec {sbatch} "$@"
 
 @pytest.fixture(scope="module")
 def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., str]]:
-    """A SLURM of two nodes; answers the testbed's commands."""
+    """A SLURM of two nodes; the value is a function that runs commands of the testbed."""
     if shutil.which("sbatch") is None:
         pytest.skip("SLURM is not installed; cluster/testbed/slurm install")
     root = tmp_path_factory.mktemp("slurm")
@@ -89,7 +89,7 @@ STARTED: list[subprocess.Popen[str]] = []
 
 @pytest.fixture
 def folder(calm: Path, slurm: Callable[..., str]) -> Iterator[Path]:
-    """Whatever happens in a test, the next one finds nobody at work and the queue empty."""
+    """After each test, also one that fails, no process runs and the queue is empty."""
     yield calm
     for process in STARTED:
         if process.poll() is None:
@@ -100,7 +100,7 @@ def folder(calm: Path, slurm: Callable[..., str]) -> Iterator[Path]:
 
 
 def emptied() -> bool:
-    """Whether nothing is queued; else it is cancelled, again and again: a coordinator may just be requeueing itself."""
+    """Whether the queue is empty; jobs are cancelled on every call, because a coordinator may requeue itself."""
     left = slurm_says("squeue", "-h", "-o", "%A")
     if left:
         slurm_says("scancel", *left, code=None)
@@ -108,7 +108,7 @@ def emptied() -> bool:
 
 
 def dmkl(folder: Path, *arguments: str, code: int = 0, timeout: float = LIMIT) -> str:
-    """A command, run to its end; what it says."""
+    """Run a dmkl command to its end; its output."""
     command = [sys.executable, "-m", "dmkl", *arguments]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=timeout)
     assert done.returncode == code, done.stdout + done.stderr
@@ -129,7 +129,7 @@ def ended(process: subprocess.Popen[str]) -> str:
 
 
 def slurm_says(*command: str, code: int | None = 0) -> list[str]:
-    """What a command says, asked again while slurmctld is too busy to answer."""
+    """The words of a command's output; it is repeated while slurmctld is too busy to answer."""
     deadline = time.monotonic() + LIMIT
     while True:
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=LIMIT)
@@ -151,7 +151,7 @@ def until(condition: Callable[[], object]) -> None:
 
 
 def solving(folder: Path, out: str) -> Callable[[], bool]:
-    """The run is in the middle: rounds are finished, and others are not."""
+    """Whether the run is in the middle: some rounds are finished, and others are not."""
     return lambda: (folder / out / "checkpoint").exists()
 
 
@@ -160,7 +160,7 @@ def building(folder: Path, out: str) -> Callable[[], bool]:
 
 
 def assert_same(folder: Path, out: str, *, after: float = 0.0) -> None:
-    """The model is the undisturbed one, nothing is left in the queue, and rounds were finished after the fault."""
+    """The model is that of an undisturbed run, the queue is empty, and rounds were finished after the fault."""
     assert_same_model(folder / "calm", folder / out)
     until(lambda: not jobs())
     events = [json.loads(line) for line in (folder / out / "events.jsonl").read_text().splitlines()]
@@ -170,7 +170,7 @@ def assert_same(folder: Path, out: str, *, after: float = 0.0) -> None:
 
 
 def supervisors(folder: Path, out: str) -> list[int]:
-    """The processes of this run's jobs that look after workers, and no other session's."""
+    """The supervisors of workers in this run's jobs, without those of other test sessions."""
     return [int(pid) for pid in slurm_says("pgrep", "-f", f"dask_worker.*{folder}/{out}/cluster/scheduler.json")]
 
 
@@ -285,24 +285,32 @@ def test_an_encrypted_run(folder: Path, tmp_path: Path) -> None:
     assert_same(folder, "tls")
 
 
+def release_workers(job: str) -> None:
+    """Start the two worker jobs of a coordinator's job that are held in the queue."""
+    until(lambda: len(jobs()) == 3)
+    for worker in set(jobs()) - {job}:
+        slurm_says("scontrol", "update", f"JobId={worker}", "StartTime=now")
+
+
 def test_a_submitted_run_goes_back_into_the_queue_and_on(folder: Path) -> None:
-    said = dmkl(folder, "submit", "config.toml", "-o", "sub", "--json", "-s", "run.kernels=store")
-    job = json.loads(said)["job"]
+    held = ("-s", "run.kernels=store", "-s", 'cluster.job_extra_directives=["--begin=now+1hour"]')
+    job = json.loads(dmkl(folder, "submit", "config.toml", "-o", "sub", "--json", *held))["job"]
     assert json.loads(dmkl(folder, "status", "sub", "--json"))["job"] == job
     assert "in the queue already" in dmkl(folder, "submit", "config.toml", "-o", "sub", code=7)
+    release_workers(job)
     until(solving(folder, "sub"))
     slurm_says("scancel", "--signal=USR1", "--batch", job)  # what SLURM does at notice before the walltime
     log = folder / "sub/cluster/coordinator.log"
     until(lambda: "back into the queue" in log.read_text())
+    until(lambda: "restart 1" in log.read_text())
+    release_workers(job)
     until(lambda: (folder / "sub/scores.json").exists())
-    until(lambda: not jobs())
-    assert "restart 1" in log.read_text()
     assert_same(folder, "sub")
     assert "finished" in dmkl(folder, "status", "sub")
 
 
 def test_a_coordinator_at_its_walltime_goes_back_into_the_queue(folder: Path) -> None:
-    """Its workers are kept waiting, so that it is still there when SLURM gives notice."""
+    """Its workers are kept in the queue, so that it still runs when SLURM sends the signal before the walltime."""
     held = ("-s", "run.kernels=store", "-s", 'cluster.job_extra_directives=["--begin=now+1hour"]')
     job = json.loads(dmkl(folder, "submit", "config.toml", "-o", "walltime", "--json", *held))["job"]
     log = folder / "walltime/cluster/coordinator.log"
@@ -311,9 +319,7 @@ def test_a_coordinator_at_its_walltime_goes_back_into_the_queue(folder: Path) ->
     until(lambda: "back into the queue" in log.read_text())
     slurm_says("scontrol", "update", f"JobId={job}", "TimeLimit=60")  # else its next turn would be as short
     until(lambda: "restart 1" in log.read_text())
-    until(lambda: len(jobs()) == 3)
-    for worker in set(jobs()) - {job}:
-        slurm_says("scontrol", "update", f"JobId={worker}", "StartTime=now")
+    release_workers(job)
     until(lambda: (folder / "walltime/scores.json").exists())
     assert_same(folder, "walltime")
 
@@ -334,7 +340,7 @@ def test_a_worker_that_hangs_until_its_walltime_changes_nothing(folder: Path) ->
 
 
 def hog(folder: str) -> int:
-    """Needs more memory than its worker has, the first two times."""
+    """A task that needs more memory than its worker has, the first two times."""
     mark = Path(folder) / str(time.monotonic_ns())
     if len(list(Path(folder).iterdir())) < 2:
         mark.touch()

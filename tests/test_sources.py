@@ -1,11 +1,13 @@
 """One conformance suite for every source of kernel values: five, a choice and a part of them, and one of this file.
 
-Adding a source is one file and one line in `SOURCES`.
+A new source is one file and one line in `SOURCES`: dmkl/docs/adding/source.md.
 """
 
 from __future__ import annotations
 
+import importlib
 import pickle
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -74,46 +76,75 @@ class FactorSource(Source):
 
 @dataclass(frozen=True)
 class Places:
-    """What sources are made of here."""
+    """What sources are made of here: stores of six kernels over 150 samples, an array of them, and a cluster."""
 
     store: KernelStore
     computed: KernelStore
     request: pytest.FixtureRequest
 
     @property
-    def K(self) -> np.ndarray:
-        return whole(self.store)
+    def array(self) -> ArraySource:
+        return ArraySource(whole(self.store), Grid.cut(N, TILE, full=True))
+
+    @property
+    def stored(self) -> StoredSource:
+        return StoredSource(self.store)
 
     @property
     def workers(self) -> Any:
         return self.request.getfixturevalue("two_workers")
+
+    @property
+    def on_workers(self) -> Source:
+        source, runtime = self.stored, self.workers
+        rows = [runtime.hold(hold_block_row, row) for row in source.rows]
+        return WorkerSource(rows, source.grid, source.s, runtime=runtime, dtype=source.dtype, origin=source)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A source, or its place "package.module:Name", with its arguments; and the dense matrices that it stands for, made
+    from those of the stores."""
+
+    source: Callable[..., Source] | str
+    arguments: Callable[[Places], tuple[Any, ...]]
+    dense: Callable[[np.ndarray], np.ndarray] = np.asarray
+    on_cluster: bool = False
+
+    def make(self, places: Places) -> Source:
+        made = self.source
+        if isinstance(made, str):
+            module, _, name = made.partition(":")
+            made = getattr(importlib.import_module(module), name)
+        return made(*self.arguments(places))
 
 
 def factors(seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).normal(size=(6, N, 4))
 
 
-def on_workers(places: Places) -> Source:
-    source, runtime = StoredSource(places.store), places.workers
-    rows = [runtime.hold(hold_block_row, row) for row in source.rows]
-    return WorkerSource(rows, source.grid, source.s, runtime=runtime, origin=source)
+def products(K: np.ndarray) -> np.ndarray:
+    return np.asarray(factors() @ factors().transpose(0, 2, 1))
 
 
-SOURCES: dict[str, Callable[[Places], Source]] = {
-    "array": lambda places: ArraySource(places.K, Grid.cut(N, TILE, full=True)),
-    "stored": lambda places: StoredSource(places.store),
-    "computed": lambda places: ComputedSource(places.computed),
-    "held": lambda places: held_here(StoredSource(places.store), Local(2)),
-    "held without a store": lambda places: held_here(FactorSource(factors(), TILE), Local(2)),
-    "on workers": on_workers,
-    "choice": lambda places: KernelChoice(StoredSource(places.store), (5, 0, 3)),
-    "part": lambda places: SamplePart(StoredSource(places.store), np.arange(3, N, 2)),
-    "part of a choice on workers": lambda places: (
-        on_workers(places).choose([4, 1], places.workers).restrict(np.arange(0, N, 3), places.workers)
+def part_of_choice(source: Source, runtime: Any) -> Source:
+    return source.choose([4, 1], runtime).restrict(np.arange(0, N, 3), runtime)
+
+
+SOURCES: dict[str, Case] = {
+    "array": Case(ArraySource, lambda p: (whole(p.store), Grid.cut(N, TILE, full=True))),
+    "stored": Case(StoredSource, lambda p: (p.store,)),
+    "computed": Case(ComputedSource, lambda p: (p.computed,)),
+    "held": Case(held_here, lambda p: (p.stored, Local(2))),
+    "held without a store": Case(held_here, lambda p: (FactorSource(factors(), TILE), Local(2)), products),
+    "on workers": Case(lambda source: source, lambda p: (p.on_workers,), on_cluster=True),
+    "choice": Case(KernelChoice, lambda p: (p.stored, (5, 0, 3)), lambda K: K[[5, 0, 3]]),
+    "part": Case(SamplePart, lambda p: (p.stored, np.arange(3, N, 2)), lambda K: K[:, 3::2, 3::2]),
+    "part of a choice on workers": Case(
+        part_of_choice, lambda p: (p.on_workers, p.workers), lambda K: K[[4, 1]][:, ::3, ::3], on_cluster=True
     ),
-    "factors": lambda places: FactorSource(factors(), TILE),
+    "factors": Case(FactorSource, lambda p: (factors(), TILE), products),
 }
-RUNTIMES = {"on workers", "part of a choice on workers"}  # sources whose stacks run on a cluster
 
 
 @pytest.fixture(scope="module")
@@ -130,26 +161,18 @@ def name(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def source(name: str, store: KernelStore, computed: KernelStore, request: pytest.FixtureRequest) -> Source:
-    return SOURCES[name](Places(store, computed, request))
+    return SOURCES[name].make(Places(store, computed, request))
 
 
 @pytest.fixture
 def runtime(name: str, request: pytest.FixtureRequest) -> Runtime:
-    return request.getfixturevalue("two_workers") if name in RUNTIMES else Local(2)
+    return request.getfixturevalue("two_workers") if SOURCES[name].on_cluster else Local(2)
 
 
 @pytest.fixture
 def K(name: str, store: KernelStore) -> np.ndarray:
     """The dense matrices (s, n, n), from numpy."""
-    if name in ("factors", "held without a store"):
-        Z = factors()
-        return np.asarray(Z @ Z.transpose(0, 2, 1))
-    K = whole(store)
-    if name == "choice":
-        return K[[5, 0, 3]]
-    if name == "part":
-        return K[:, 3::2, 3::2]
-    return K[[4, 1]][:, ::3, ::3] if name == "part of a choice on workers" else K
+    return SOURCES[name].dense(whole(store))
 
 
 @pytest.fixture
@@ -215,7 +238,7 @@ def test_costs_are_numbers_and_portions_cover_all_samples(source: Source, rng: n
 def test_the_identity_is_of_the_kernels(
     name: str, source: Source, store: KernelStore, computed: KernelStore, request: pytest.FixtureRequest
 ) -> None:
-    again = SOURCES[name](Places(store, computed, request))
+    again = SOURCES[name].make(Places(store, computed, request))
     assert source.identity == again.identity
     others = [
         source.choose([1, 0]),
@@ -362,3 +385,8 @@ def test_a_checkpoint_of_other_factors_is_refused(tmp_path: Path) -> None:
             continue
         with pytest.raises(StoreError, match="belongs to another problem"):
             dmkl.solve(stack, y, dmkl.VSKL(C=1.0), checkpoint=tmp_path / "c")
+
+
+def test_the_stack_asks_for_no_type() -> None:
+    for module in Path(dmkl.__file__).parent.joinpath("stack").glob("*.py"):
+        assert not re.search(r"\b(isinstance|issubclass|type)\(", module.read_text()), module

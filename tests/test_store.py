@@ -49,7 +49,7 @@ def test_zarrs_writer_and_ours_make_the_same_bytes(tmp_path: Path) -> None:
 
 
 def test_a_tile_file_needs_every_layer(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"layers \[1\] were not given"):
+    with pytest.raises(ValueError, match=r"layers \[1\] are missing"):
         write_tile_file(tmp_path / "tile", 2, 2, [(0, [np.ones((2, 2), np.float32)])])
     assert not list(tmp_path.iterdir())
 

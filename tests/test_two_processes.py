@@ -1,4 +1,4 @@
-"""Two processes at one store: readers do not disturb each other, and only one builds."""
+"""Two processes use one store: readers do not disturb each other, and only one process builds."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def ended(process: subprocess.Popen[str], code: int = 0) -> str:
 
 
 def stopped_in_the_middle(folder: Path) -> subprocess.Popen[str]:
-    """A builder that holds still where some tiles are there and others not."""
+    """A process that stops in the middle of building a store, when some tiles exist and others do not."""
     process = begin(folder, *BUILD)
     tiles = folder / "k.zarr/gram/c/0"
     deadline = time.monotonic() + LIMIT

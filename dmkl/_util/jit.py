@@ -1,4 +1,6 @@
-"""numba as dmkl uses it: compiled on first use, kept on disk, without the GIL, and with its types kept for mypy."""
+"""numba's compiler with the options of dmkl: functions are compiled when first called, cached on disk, run without the
+GIL, and keep their types for mypy.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def jit(**options: Any) -> Callable[[F], F]:
-    """A decorator; `options` are numba.njit's beyond nogil and cache."""
+    """A decorator that compiles a function. `options` are those of `numba.njit` beside nogil and cache."""
 
     def decorate(function: F) -> F:
         return cast(F, numba.njit(nogil=True, cache=True, **options)(function))

@@ -18,7 +18,7 @@ class Grid:
 
     @classmethod
     def cut(cls, n: int, largest: int, *, full: bool = False) -> Grid:
-        """Blocks of equal size, as few as a side of at most `largest` allows: no thin last block, no padding."""
+        """The grid with the fewest blocks of at most `largest` samples, all of nearly the same size."""
         blocks = -(-n // largest)
         return cls(n, -(-n // blocks), full)
 
@@ -46,7 +46,9 @@ class Grid:
 
 @dataclass(frozen=True)
 class UnevenGrid(Grid):
-    """A grid given by where its blocks begin, and n: what is left of even blocks when only some samples are."""
+    """A grid with blocks of different sizes: `edges` are the first samples of its blocks, and n.
+
+    Even blocks become uneven when only some of the samples are kept."""
 
     edges: tuple[int, ...] = ()
 

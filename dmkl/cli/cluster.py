@@ -44,7 +44,7 @@ def keys(output: str | None, console: Console) -> None:
 def profile(scheduler: str, console: Console) -> None:
     """Print a profile for a batch scheduler, such as slurm: every key with its default and its meaning.
 
-    dmkl cluster profile slurm > cluster/slurm.toml
+    For example: dmkl cluster profile slurm > slurm.toml
     """
     from dmkl.runtime.jobs import SCHEDULERS
     from dmkl.runtime.jobs.profile import template

@@ -74,9 +74,9 @@ def _version(name: str) -> str:
 
 
 def _extras() -> Iterator[Finding]:
-    for name, extra, why in EXTRAS:
+    for name, extra, purpose in EXTRAS:
         found = _version(name)
-        yield Finding(name, True, found or f"not installed, only needed {why}; pip install 'dmkl[{extra}]'")
+        yield Finding(name, True, found or f"not installed, only needed {purpose}; pip install 'dmkl[{extra}]'")
 
 
 def _schedulers() -> Iterator[Finding]:
@@ -111,10 +111,8 @@ def _threads() -> Iterator[Finding]:
     from dmkl._util.machine import cores
 
     pools = [p for p in threadpoolctl.threadpool_info() if p["user_api"] == "blas"]
-    text = (
-        ", ".join(f"{p['internal_api']} with {count(p['num_threads'], 'thread')}" for p in pools)
-        or "BLAS not recognised"
-    )
+    found = [f"{p['internal_api']} with {count(p['num_threads'], 'thread')}" for p in pools]
+    text = ", ".join(found) or "BLAS not recognised"
     yield Finding("threads", bool(pools), f"{count(cores(), 'core')}; {text}; every task uses one thread")
 
 

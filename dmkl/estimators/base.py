@@ -8,21 +8,20 @@ from __future__ import annotations
 import dataclasses
 import os
 import warnings
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, validate_data
 
-from dmkl._util.types import Float64
+from dmkl._util.types import Array, Float64
 from dmkl.data import Dataset, Labels
 from dmkl.errors import ConfigError, DataError
 from dmkl.estimators import docstrings
@@ -73,7 +72,7 @@ class KernelEstimator(KernelInput):
         if cls.__doc__:
             cls.__doc__ = docstrings.complete(cls.__doc__, cls._sections)
 
-    def fit(self, X: Any, y: Any = None) -> Self:
+    def fit(self, X: object, y: object = None) -> Self:
         """Learn kernel weights and coefficients.
 
         Parameters
@@ -94,10 +93,13 @@ class KernelEstimator(KernelInput):
         """
         return self._fit(X, y)
 
-    def _fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+    def _fit(self, X: object, y: object, sample_weight: object = None) -> Self:
         with self._runtime() as runtime:
-            stored = isinstance(X, str | os.PathLike)
-            origin, stack, labels, counts = (self._opened if stored else self._built)(X, y, sample_weight, runtime)
+            if isinstance(X, str | os.PathLike):
+                inputs = self._opened(Path(X), y, sample_weight, runtime)
+            else:
+                inputs = self._built(X, y, sample_weight, runtime)
+            origin, stack, labels, counts = inputs
             fit = solve(
                 stack,
                 labels,
@@ -118,46 +120,45 @@ class KernelEstimator(KernelInput):
         self.n_passes_ = fit.passes
         return self
 
-    def _built(self, X: Any, y: Any, sample_weight: Any, runtime: Runtime) -> _Inputs:
+    def _built(self, X: object, y: object, sample_weight: object, runtime: Runtime) -> _Inputs:
         """Kernels computed from samples; samples of weight 0 are left out."""
-        views, y = self._training_views(X, y)
-        data, counts = Dataset(views), self._counts(y, sample_weight)
+        views, targets = self._training_views(X, y)
+        data, counts = Dataset(views), self._counts(targets, sample_weight)
         if counts is not None and not counts.all():
             self._kept = np.flatnonzero(counts)
             if len(self._kept) < 2:
                 raise ValueError(f"{len(self._kept)} samples have a weight above 0, at least two are needed")
-            data, y, counts = data.among(self._kept), y[self._kept], counts[self._kept]
-        labels = self._learnt(y)
+            data, targets, counts = data.among(self._kept), targets[self._kept], counts[self._kept]
+        labels = self._learnt(targets)
         samples = TrainingSet.fit(self._tables(), Dataset(data.views, labels), runtime)
         return samples, samples.stack(runtime), labels, counts
 
-    def _opened(self, X: Any, y: Any, sample_weight: Any, runtime: Runtime) -> _Inputs:
+    def _opened(self, path: Path, y: object, sample_weight: object, runtime: Runtime) -> _Inputs:
         """The kernels of a store; `y` or else its own labels."""
         if self.kernels is not None or self.views is not None:
             raise ConfigError("a store has its own kernels and views", "leave kernels and views out")
-        store = KernelStore(Path(X))
-        y = _names(store.labels) if y is None and store.labels is not None else y
-        y = validate_data(self, y=y)
+        store = KernelStore(path)
+        targets = validate_data(self, y=_names(store.labels) if y is None and store.labels is not None else y)
         self.columns_ = self._kept = None
-        counts = self._counts(y, sample_weight)
-        return store, open_stack(store.path, runtime=runtime), self._learnt(y), counts
+        counts = self._counts(targets, sample_weight)
+        return store, open_stack(store.path, runtime=runtime), self._learnt(targets), counts
 
-    def _counts(self, y: Any, sample_weight: Any) -> Float64 | None:
+    def _counts(self, y: object, sample_weight: object) -> Float64 | None:
         """The factor of each sample's loss, None if all are 1."""
         if sample_weight is None:
             return None
         return np.asarray(_check_sample_weight(sample_weight, y, dtype=np.float64, ensure_non_negative=True))
 
-    def _learnt(self, y: NDArray[Any]) -> Labels:
+    def _learnt(self, y: Array) -> Labels:
         """The labels or targets to train on."""
         raise NotImplementedError  # classifiers and regressors define it
 
-    def _scores(self, X: Any) -> Float64:
+    def _scores(self, X: object) -> Float64:
         """Scores (n, m) of new samples."""
         data = self._new_views(X)
         return self.model_.decision(data, Local(self._threads()))
 
-    def _shares(self, X: Any) -> Float64:
+    def _shares(self, X: object) -> Float64:
         """(n, m, s): what each kernel contributes to the scores; the rest is the intercept."""
         data = self._new_views(X)
         return self.model_.shares(data, Local(self._threads()))
@@ -195,7 +196,7 @@ class KernelClassifier(ClassifierMixin, KernelEstimator):
     }
     __metadata_request__decision_function = {"split": True}  # noqa: RUF012 - as above
 
-    def predict(self, X: Any, *, split: bool = False) -> NDArray[Any]:
+    def predict(self, X: object, *, split: bool = False) -> Array:
         """The class of each sample.
 
         Parameters
@@ -214,7 +215,7 @@ class KernelClassifier(ClassifierMixin, KernelEstimator):
         scores = self._scores(X)
         return np.asarray(self.classes_[self.model_.predict(scores).values])
 
-    def decision_function(self, X: Any, *, split: bool = False) -> Float64:
+    def decision_function(self, X: object, *, split: bool = False) -> Float64:
         """The scores of each sample.
 
         Parameters
@@ -234,7 +235,7 @@ class KernelClassifier(ClassifierMixin, KernelEstimator):
         scores = self._scores(X)
         return scores[:, 0] if len(self.classes_) == 2 else scores
 
-    def _learnt(self, y: NDArray[Any]) -> Labels:
+    def _learnt(self, y: Array) -> Labels:
         check_classification_targets(y)
         self.classes_, codes = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:
@@ -261,9 +262,9 @@ class WeightedClassifier(KernelClassifier):
         "shared parameters": docstrings.CLASS_WEIGHT + docstrings.INPUTS + docstrings.SOLVING,
     }
 
-    class_weight: Mapping[Any, float] | str | None = None
+    class_weight: Mapping[Hashable, float] | str | None = None
 
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+    def fit(self, X: object, y: object = None, sample_weight: object = None) -> Self:
         """Learn kernel weights and coefficients.
 
         Parameters
@@ -286,7 +287,7 @@ class WeightedClassifier(KernelClassifier):
         """
         return self._fit(X, y, sample_weight)
 
-    def _counts(self, y: Any, sample_weight: Any) -> Float64 | None:
+    def _counts(self, y: object, sample_weight: object) -> Float64 | None:
         counts = super()._counts(y, sample_weight)
         if self.class_weight is None:
             return counts
@@ -306,7 +307,7 @@ class KernelRegressor(RegressorMixin, KernelEstimator):
     <shared attributes>
     """
 
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+    def fit(self, X: object, y: object = None, sample_weight: object = None) -> Self:
         """Learn kernel weights and coefficients.
 
         Parameters
@@ -329,7 +330,7 @@ class KernelRegressor(RegressorMixin, KernelEstimator):
         """
         return self._fit(X, y, sample_weight)
 
-    def predict(self, X: Any, *, split: bool = False) -> Float64:
+    def predict(self, X: object, *, split: bool = False) -> Float64:
         """The predicted target of each sample.
 
         Parameters
@@ -346,11 +347,11 @@ class KernelRegressor(RegressorMixin, KernelEstimator):
         """
         return self._shares(X) if split else self._scores(X)[:, 0]
 
-    def _learnt(self, y: NDArray[Any]) -> Labels:
+    def _learnt(self, y: Array) -> Labels:
         return Labels("regression", np.asarray(y, dtype=np.float64), ())
 
 
-def _names(labels: Labels) -> NDArray[Any]:
+def _names(labels: Labels) -> Array:
     """The labels of a store as a y: names of classes, or targets."""
     if labels.task == "multilabel":
         raise DataError("the store holds several labels a sample", "give y, one label a sample, or use dmkl.solve")

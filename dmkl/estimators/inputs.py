@@ -6,17 +6,18 @@ axis.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeAlias, TypeGuard
 
 import numpy as np
 from joblib import effective_n_jobs
-from numpy.typing import NDArray
 from scipy.sparse import issparse
 from sklearn.base import BaseEstimator, is_regressor
+from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from dmkl._util.types import Array, Block, Samples, Table
 from dmkl.config import KernelConfig, construct
 from dmkl.data import Dataset, View, announced, make_view
 from dmkl.errors import ConfigError, DataError, did_you_mean
@@ -25,14 +26,15 @@ DEFAULT_KERNELS = ({"kernel": "rbf", "width": ["0.5 median", "1 median", "2 medi
 PRECOMPUTED = "precomputed"
 WHOLE = "x"  # the view of an X that is not divided
 NO_LABELS = "no_validation"  # scikit-learn's mark for a y that is not there
+Columns: TypeAlias = slice | str | int | Sequence[str] | Sequence[int] | Array  # names, numbers or a mask
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class KernelInput(BaseEstimator):
     """Kernels over named views of X; `KernelEstimator` describes the parameters."""
 
-    kernels: Sequence[Mapping[str, Any]] | str | None = None
-    views: Mapping[str, Any] | None = None
+    kernels: Sequence[Mapping[str, object]] | str | None = None
+    views: Mapping[str, Columns | Callable[[Any], Columns]] | None = None
     n_jobs: int | None = None
 
     @property
@@ -43,10 +45,10 @@ class KernelInput(BaseEstimator):
         """The number of threads that `n_jobs` stands for in scikit-learn and joblib."""
         return int(effective_n_jobs(self.n_jobs))
 
-    def _training_views(self, X: Any, y: Any = NO_LABELS) -> tuple[dict[str, View], Any]:
+    def _training_views(self, X: object, y: object = NO_LABELS) -> tuple[dict[str, View], Any]:
         """The views of the training samples, and y after scikit-learn's checks."""
-        self.columns_: dict[str, NDArray[np.int64]] | None = None
-        self._kept: NDArray[np.int64] | None = None  # samples with a weight above 0, None if all have one
+        self.columns_: dict[str, Samples] | None = None
+        self._kept: Samples | None = None  # samples with a weight above 0, None if all have one
         of_y = {} if y is NO_LABELS else {"y_numeric": is_regressor(self)}
         if _is_dict(X):
             return _mapped(X), y if y is NO_LABELS else validate_data(self, y=y, **of_y)
@@ -55,7 +57,7 @@ class KernelInput(BaseEstimator):
         self.columns_ = self._chosen(X, values)
         return self._divided(values), y
 
-    def _new_views(self, X: Any) -> Dataset:
+    def _new_views(self, X: object) -> Dataset:
         """The views of new samples; of distances and kernels the columns of the samples that were kept in training."""
         check_is_fitted(self)
         if _is_dict(X):
@@ -69,7 +71,7 @@ class KernelInput(BaseEstimator):
             views |= {name: replace(view, values=view.values[:, self._kept]) for name, view in apart.items()}
         return Dataset(views)
 
-    def _accepted(self) -> dict[str, Any]:
+    def _accepted(self) -> Table:
         return {"accept_sparse": False if self._stacked else "csr", "allow_nd": self._stacked}
 
     def _tables(self) -> list[KernelConfig]:
@@ -82,17 +84,18 @@ class KernelInput(BaseEstimator):
         tables = DEFAULT_KERNELS if self.kernels is None else self.kernels
         return [construct(KernelConfig, table, f"kernels[{number}]") for number, table in enumerate(tables)]
 
-    def _chosen(self, X: Any, values: Any) -> dict[str, NDArray[np.int64]]:
+    def _chosen(self, X: object, values: Block) -> dict[str, Samples]:
         """The columns of every view, or the kernels of every group."""
         count = _depth(values) if self._stacked else values.shape[1]
         names = [] if self._stacked else list(getattr(self, "feature_names_in_", ()))
-        views = {WHOLE: slice(None)} if self.views is None else self.views
+        if self.views is None:
+            return {WHOLE: np.arange(count)}
         return {
             view: _columns(view, chosen(X) if callable(chosen) else chosen, names, count)
-            for view, chosen in views.items()
+            for view, chosen in self.views.items()
         }
 
-    def _divided(self, values: Any) -> dict[str, View]:
+    def _divided(self, values: Block) -> dict[str, View]:
         assert self.columns_ is not None
         if not self._stacked:
             return {name: make_view(name, "features", values[:, chosen]) for name, chosen in self.columns_.items()}
@@ -107,28 +110,28 @@ class KernelInput(BaseEstimator):
             for layer, a in zip(_layers(name, chosen), chosen, strict=True)
         }
 
-    def __sklearn_tags__(self) -> Any:
+    def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.input_tags.pairwise = tags.input_tags.three_d_array = self._stacked
         tags.input_tags.sparse = not self._stacked
         return tags
 
 
-def _is_dict(X: Any) -> bool:
+def _is_dict(X: object) -> TypeGuard[Mapping[str, object]]:
     return isinstance(X, Mapping) and not issparse(X)  # a dok_array is a mapping too
 
 
-def _depth(values: NDArray[Any]) -> int:
+def _depth(values: Array) -> int:
     if values.ndim > 3 or values.shape[0] != values.shape[1]:
         raise ValueError(f"precomputed kernels are shaped (n, n, s), X is {values.shape}")
     return 1 if values.ndim == 2 else int(values.shape[2])
 
 
-def _layers(name: str, chosen: NDArray[np.int64]) -> tuple[str, ...]:
+def _layers(name: str, chosen: Samples) -> tuple[str, ...]:
     return tuple(f"{name}.{a}" for a in chosen)
 
 
-def _mapped(X: Mapping[str, Any]) -> dict[str, View]:
+def _mapped(X: Mapping[str, object]) -> dict[str, View]:
     """Views by name; D_name and K_name are distances and kernels, as in data files."""
     views = {}
     for array, values in X.items():
@@ -137,14 +140,16 @@ def _mapped(X: Mapping[str, Any]) -> dict[str, View]:
     return views
 
 
-def _columns(view: str, chosen: Any, names: list[str], count: int) -> NDArray[np.int64]:
+def _columns(view: str, chosen: Columns, names: list[str], count: int) -> Samples:
     """Column numbers from a slice, numbers, a mask, or names if X is a table."""
-    chosen = [chosen] if isinstance(chosen, str | int) else chosen
-    if not isinstance(chosen, slice) and any(isinstance(key, str) for key in chosen):
-        for key in chosen:
-            if key not in names:
-                raise ConfigError(f"view '{view}': X has no column '{key}'", did_you_mean(key, names[:50]))
-        return np.array([names.index(key) for key in chosen])
+    if not isinstance(chosen, slice):
+        keys: list[object] = [chosen] if isinstance(chosen, str | int) else list(chosen)
+        if any(isinstance(key, str) for key in keys):
+            for key in keys:
+                if key not in names:
+                    raise ConfigError(f"view '{view}': X has no column '{key}'", did_you_mean(str(key), names[:50]))
+            return np.array([names.index(str(key)) for key in keys])
+        chosen = np.asarray(keys, dtype=None if keys else np.int64)
     try:
         return np.asarray(np.arange(count)[chosen])
     except IndexError as error:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.base import TransformerMixin
+from sklearn.utils import Tags
 
+from dmkl._util.types import Array, Block, Float32
 from dmkl.data import Dataset
 from dmkl.estimators.docstrings import INPUTS, complete
 from dmkl.estimators.inputs import KernelInput
@@ -16,7 +17,6 @@ from dmkl.estimators.training_set import TrainingSet
 from dmkl.model import check_views
 from dmkl.runtime import Local
 
-Float32 = NDArray[np.float32]
 ROWS = 1024  # samples of one task
 
 
@@ -66,7 +66,7 @@ class KernelBank(TransformerMixin, KernelInput):
 
     __doc__ = complete(__doc__, {"shared parameters": INPUTS}) if __doc__ else None
 
-    def fit(self, X: Any, y: Any = None) -> Self:
+    def fit(self, X: object, y: object = None) -> Self:
         """Fit widths, normalisers and centres on the samples X, and keep the samples; y is ignored."""
         views, _ = self._training_views(X)
         self.training_ = TrainingSet.fit(self._tables(), Dataset(views), Local(self._threads()))
@@ -77,7 +77,7 @@ class KernelBank(TransformerMixin, KernelInput):
             self.groups_.setdefault(kernel.group, []).append(a)
         return self
 
-    def transform(self, X: Any) -> Float32:
+    def transform(self, X: object) -> Float32:
         """The kernel values of new samples X, of shape (n, n_train, s)."""
         data = self._new_views(X)
         widths = {name: view.values.shape[1] for name, view in self.training_.data.views.items()}
@@ -89,7 +89,7 @@ class KernelBank(TransformerMixin, KernelInput):
             pass
         return stack
 
-    def __sklearn_tags__(self) -> Any:
+    def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.transformer_tags.preserves_dtype = ["float32"]  # the type of kernel values
         return tags
@@ -103,10 +103,10 @@ class AgainstTraining:
     def __init__(self, training: Dataset, new: Dataset) -> None:
         self._training, self._new = training, new
 
-    def sides(self, view: str) -> tuple[Any, Any]:
+    def sides(self, view: str) -> tuple[Block, Block]:
         return self._new.views[view].values, self._training.views[view].values
 
-    def given(self, view: str) -> Any:
+    def given(self, view: str) -> Array:
         return self._new.views[view].values
 
 

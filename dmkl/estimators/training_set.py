@@ -7,14 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dmkl._util.machine import Budget
 from dmkl._util.tiling import Grid
-from dmkl._util.types import Float64
+from dmkl._util.types import Array, Block, Float64, Samples
 from dmkl.config import KernelConfig, RunConfig
 from dmkl.data import Dataset, View
 from dmkl.errors import ResourceError
@@ -93,7 +91,7 @@ class HeldViews:
         self.entries = {name: {"kind": view.kind, "shape": view.values.shape} for name, view in data.views.items()}
         self._data = data
 
-    def take(self, view: str, chosen: NDArray[np.int64], tile: int) -> View:
+    def take(self, view: str, chosen: Samples, tile: int) -> View:
         whole = self._data.views[view]
         return View(view, whole.kind, whole.values[chosen])
 
@@ -106,16 +104,16 @@ class HeldPair:
         self._data = data
         self._rows, self._columns = grid.span(i), grid.span(j)
 
-    def sides(self, view: str) -> tuple[Any, Any]:
+    def sides(self, view: str) -> tuple[Block, Block]:
         values = self._data.views[view].values
         return values[self._rows], values[self._columns]
 
-    def given(self, view: str) -> Any:
+    def given(self, view: str) -> Array:
         return self._data.views[view].values[self._rows, self._columns]
 
 
 def compute_block_row(samples: TrainingSet, i: int) -> HeldRow:
-    """The kept tiles of block row i, of all kernels."""
+    """The tiles of block row i from the diagonal on, for all kernels."""
     bank, grid = samples.bank, samples.grid
     tiles = {
         (a, j): tile

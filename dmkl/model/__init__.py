@@ -1,10 +1,10 @@
 """Models: made from a fit, saved, loaded, scored."""
 
 from dmkl.model.calibration import Calibration, calibrate, load_calibration
-from dmkl.model.files import load_model, save_model
 from dmkl.model.metrics import METRICS, leading_metric, measure, per_class
 from dmkl.model.model import Model, TrainingKernels, check_views, make_model, support_per_class
-from dmkl.model.predictions import Predictions, load_predictions, predictions, save_predictions
+from dmkl.model.model_file import load_model, save_model
+from dmkl.model.predictions import Predictions, held_out_predictions, load_predictions, save_predictions
 
 __all__ = [
     "METRICS",
@@ -14,6 +14,7 @@ __all__ = [
     "TrainingKernels",
     "calibrate",
     "check_views",
+    "held_out_predictions",
     "leading_metric",
     "load_calibration",
     "load_model",
@@ -21,7 +22,6 @@ __all__ = [
     "make_model",
     "measure",
     "per_class",
-    "predictions",
     "save_model",
     "save_predictions",
     "support_per_class",

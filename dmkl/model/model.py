@@ -1,13 +1,13 @@
-"""A trained model: recipes of its kernels, weights, support samples, coefficients. Predicts without the training store.
+"""A trained model: fitted kernels, weights, support samples and coefficients. It predicts without the training store.
 
     f_k(x) = sum_a weights[k, a] scale_a sum_i (coef[i, k] - shift[k] if a is centred) k_a(x_i, x) + intercept[k]
 
-Where every kernel has coefficients of its own (MIKL) `coef[i, k s + a]` stands for weight and coefficient; x_i is the
-first argument of the kernel, which may not be symmetric.
+If every kernel has coefficients of its own (MIKL), `coef[i, k s + a]` is the product of weight and coefficient; x_i is
+the first argument of the kernel, which need not be symmetric.
 
-Centring needs no training means at prediction: subtracting row means from k_a is subtracting the mean coefficient
-`shift` from the coefficients, and the constant that remains is part of the intercept. With a free intercept the
-coefficients of a class sum to zero and the shift is nothing.
+Prediction needs no training means for centred kernels: subtracting row means from k_a is the same as subtracting the
+mean coefficient `shift` from the coefficients, and the constant that remains is part of the intercept. With a free
+intercept the coefficients of a class sum to zero and the shift is zero.
 """
 
 from __future__ import annotations
@@ -17,57 +17,65 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dmkl._util.tiling import Grid
-from dmkl._util.types import Float64
+from dmkl._util.types import Array, Block, Float64, Samples, Table
 from dmkl.data import Dataset, Labels, View
 from dmkl.errors import DataError, did_you_mean
 from dmkl.kernels import Bank
 from dmkl.runtime import Runtime
 from dmkl.solvers import Fit, describe
 
-BATCH_BYTES = 64e6  # kernel values of one batch of new samples
-LARGEST_BATCH = 4096
-NEGLIGIBLE = 1e-9  # a sum of coefficients this small against their sizes is rounding
+
+@dataclass(frozen=True)
+class ModelOptions:
+    """Constants of prediction and of making a model."""
+
+    batch_bytes: float = 64e6  # for the kernel values of one batch of new samples
+    largest_batch: int = 4096  # new samples in a batch
+    negligible: float = 1e-9  # a sum of coefficients is zero up to rounding below this share of their absolute sum
+
+
+OPTIONS = ModelOptions()
 
 
 @dataclass(frozen=True)
 class Model:
-    """Everything prediction needs; arrays of kernels follow `bank`, rows of `coef` follow `samples`."""
+    """Everything that prediction needs; arrays over kernels are in the order of `bank`, rows of `coef` in that of
+    `samples`."""
 
     bank: Bank
     views: dict[str, View]  # support samples of the feature views
-    samples: NDArray[np.int64]  # which training rows they are
+    samples: Samples  # their rows among the training samples
     weights: Float64  # (m, s)
     scales: Float64  # (s,)
-    coef: Float64  # (support, m), or (support, m s)
-    shift: Float64  # one a column
+    coef: Float64  # (support, m), or (support, m s) with coefficients for every kernel
+    shift: Float64  # (m,) or (m s,)
     intercept: Float64  # (m,)
     task: str
     classes: tuple[str, ...]
-    about: dict[str, Any]  # formulation, certificate, counters: for people
-    per_kernel: bool = False  # whether coefficients belong to a sample and a kernel
+    about: Table  # formulation, certificate, counters, widths of views
+    per_kernel: bool = False  # whether every kernel has coefficients of its own
 
     def of_kernel(self, a: int) -> Float64:
-        """(support, m): what the values of kernel a are multiplied by."""
+        """(support, m): the factors of the values of kernel a."""
         coef = self.coef - self.shift if self.bank.kernels[a].centred else self.coef
         if self.per_kernel:
             return np.asarray(coef[:, a :: len(self.bank)] * self.scales[a])
         return np.asarray(coef * (self.weights[:, a] * self.scales[a]))
 
     def relevance(self, k: int) -> Float64:
-        """(support, s): the coefficients of one output, sample by kernel."""
+        """(support, s): the coefficients of output k by sample and kernel."""
         s = len(self.bank)
         return self.coef[:, k * s : (k + 1) * s] if self.per_kernel else self.coef[:, [k]] * self.weights[k]
 
     def decision(self, data: Dataset, runtime: Runtime) -> Float64:
         """Scores (n, m) of new samples, in batches of bounded size."""
-        return self._batched(scores_of, data, runtime)
+        return self._batched(_scores, data, runtime)
 
     def shares(self, data: Dataset, runtime: Runtime) -> Float64:
-        """What every kernel adds to the scores of new samples, (n, m, s); the rest is the intercept."""
-        return self._batched(shares_of, data, runtime)
+        """(n, m, s): what every kernel contributes to the scores of new samples; the rest is the intercept."""
+        return self._batched(_shares, data, runtime)
 
     def _batched(self, function: Callable[[Model, Dataset], Float64], data: Dataset, runtime: Runtime) -> Float64:
         self.check_views(data)
@@ -75,32 +83,32 @@ class Model:
         return np.concatenate(list(runtime.map(function, tasks)))
 
     def spans(self, n: int) -> list[slice]:
-        """n new samples in batches whose kernel values against all support samples fit."""
+        """n new samples in batches of at most `batch_rows`."""
         step = self.batch_rows
         return [slice(start, start + step) for start in range(0, n, step)]
 
     @property
     def batch_rows(self) -> int:
-        """New samples in one batch."""
-        return max(1, min(LARGEST_BATCH, int(BATCH_BYTES / (8 * max(1, len(self.samples))))))
+        """The number of new samples whose kernel values against all support samples fit into a batch."""
+        return max(1, min(OPTIONS.largest_batch, int(OPTIONS.batch_bytes / (8 * max(1, len(self.samples))))))
 
     def predict(self, scores: Float64) -> Labels:
         return predicted(scores, self.task, self.classes)
 
     @property
     def outputs(self) -> tuple[str, ...]:
-        """What each column of scores is about: a class, a label, or the target of a regression."""
+        """The names of the columns of scores: classes, labels, or the target of a regression."""
         if self.task == "regression":
             return ("target",)
         return self.classes[1:] if self.task == "binary" else self.classes
 
     def check_views(self, data: Dataset) -> None:
-        """Refuse data that lack a view, or have one of another kind or width."""
+        """Refuse data that lack a view, or have a view of another kind or width (DataError)."""
         check_views(self.bank, self.about["widths"], data)
 
 
 def check_views(bank: Bank, widths: Mapping[str, int], data: Dataset) -> None:
-    """Refuse data that lack a view of these kernels, or have one of another kind or width than in training."""
+    """Refuse data that lack a view of these kernels, or have a view of another kind or width (DataError)."""
     for kernel in bank.kernels:
         if kernel.view not in data.views:
             hint = did_you_mean(kernel.view, list(data.views))
@@ -115,9 +123,10 @@ def check_views(bank: Bank, widths: Mapping[str, int], data: Dataset) -> None:
 
 
 def predicted(scores: Float64, task: str, classes: tuple[str, ...]) -> Labels:
-    """Labels from scores: the score itself, the sign for one column, the best class, or every positive label."""
+    """The labels of scores (n, m): the score itself for a regression, its sign for two classes, the best of several
+    classes, or every label with a positive score."""
     if task == "regression":
-        values: NDArray[Any] = scores[:, 0]
+        values: Array = scores[:, 0]
     elif task == "binary":
         values = (scores[:, 0] > 0).astype(np.int64)
     elif task == "multiclass":
@@ -128,64 +137,64 @@ def predicted(scores: Float64, task: str, classes: tuple[str, ...]) -> Labels:
 
 
 class CrossPair:
-    """New samples against support samples."""
+    """Pairs of new samples and support samples, as kernels take them."""
 
     same = False
 
     def __init__(self, model: Model, data: Dataset) -> None:
         self._model, self._data = model, data
 
-    def sides(self, view: str) -> tuple[Any, Any]:
+    def sides(self, view: str) -> tuple[Block, Block]:
         return self._data.views[view].values, self._model.views[view].values
 
-    def given(self, view: str) -> Any:
+    def given(self, view: str) -> Array:
         return self._data.views[view].values[:, self._model.samples]
 
 
-class TurnedPair(CrossPair):
-    """Support samples against new ones: for kernels that are not the same the other way round."""
+class TransposedPair(CrossPair):
+    """Pairs of support samples and new samples, for kernels that are not symmetric."""
 
-    def sides(self, view: str) -> tuple[Any, Any]:
+    def sides(self, view: str) -> tuple[Block, Block]:
         new, support = super().sides(view)
         return support, new
 
-    def given(self, view: str) -> Any:
-        return super().given(view).T  # its columns are first arguments already
+    def given(self, view: str) -> Array:
+        return super().given(view).T  # the columns of a given kernel are its first arguments
 
 
-def scores_of(model: Model, data: Dataset) -> Float64:
-    """Scores of one batch."""
+def _scores(model: Model, data: Dataset) -> Float64:
+    """(n, m): the scores of one batch."""
     scores = np.tile(model.intercept, (data.n, 1))
     for a, values in kernel_values(model, data):
         scores += values @ model.of_kernel(a)
     return scores
 
 
-def shares_of(model: Model, data: Dataset) -> Float64:
-    """Kernel by kernel, of one batch."""
+def _shares(model: Model, data: Dataset) -> Float64:
+    """(n, m, s): the contributions of the kernels to the scores of one batch."""
     shares = np.zeros((data.n, len(model.weights), len(model.bank)))
     for a, values in kernel_values(model, data):
         shares[:, :, a] = values @ model.of_kernel(a)
     return shares
 
 
-def kernel_values(model: Model, data: Dataset) -> Iterator[tuple[int, NDArray[Any]]]:
-    """The values of each kernel with weight, new samples against support samples."""
+def kernel_values(model: Model, data: Dataset) -> Iterator[tuple[int, Array]]:
+    """The number and the values, new samples by support samples, of every kernel with non-zero weight."""
     active = [int(a) for a in np.flatnonzero(np.abs(model.weights).max(axis=0))]
     skew = [a for a in active if not model.bank.kernels[a].function.symmetric]
     yield from model.bank.values(CrossPair(model, data), [a for a in active if a not in skew])
-    for a, values in model.bank.values(TurnedPair(model, data), skew):
+    for a, values in model.bank.values(TransposedPair(model, data), skew):
         yield a, values.T
 
 
 class TrainingViews(Protocol):
-    """The views of the training samples."""
+    """Access to the views of the training samples."""
 
     @property
     def entries(self) -> Mapping[str, Mapping[str, Any]]:
         """Kind and shape of every view."""
 
-    def take(self, view: str, chosen: NDArray[np.int64], tile: int) -> View:
+    def take(self, view: str, chosen: Samples, tile: int) -> View:
         """The chosen samples (ascending) of a feature view, read in blocks of `tile`."""
 
 
@@ -206,7 +215,21 @@ class TrainingKernels(Protocol):
 
 
 def make_model(source: TrainingKernels, fit: Fit, kernels: list[int] | None = None) -> Model:
-    """Keep of a fit what prediction needs; `kernels` says which of the source's kernels the fit was over."""
+    """The model of a fit.
+
+    Parameters
+    ----------
+    source : TrainingKernels
+        The store or the samples in memory that the kernels of the fit were computed from.
+    fit : Fit
+        The result of `dmkl.solve`.
+    kernels : list of int, optional
+        The kernels of the source that were used in the fit, by default all.
+
+    Returns
+    -------
+    Model
+    """
     n = source.grid.n
     bank = source.bank if kernels is None else source.bank.subset(kernels)
     row_means = source.row_means() if kernels is None else source.row_means()[kernels]
@@ -216,7 +239,7 @@ def make_model(source: TrainingKernels, fit: Fit, kernels: list[int] | None = No
     own = len(bank) if fit.per_kernel else 1
     weights = np.broadcast_to(fit.weights, (coef.shape[1] // own, len(bank)))
     totals = coef.sum(axis=0)
-    totals = np.where(np.abs(totals) > NEGLIGIBLE * np.abs(coef).sum(axis=0), totals, 0.0)
+    totals = np.where(np.abs(totals) > OPTIONS.negligible * np.abs(coef).sum(axis=0), totals, 0.0)
     shift = totals / n if bank.centred else np.zeros_like(totals)
     if fit.per_kernel:
         centred = np.tile([kernel.centred for kernel in bank.kernels], len(weights))
@@ -248,7 +271,7 @@ def make_model(source: TrainingKernels, fit: Fit, kernels: list[int] | None = No
     )
 
 
-def _about(fit: Fit, widths: Mapping[str, int]) -> dict[str, Any]:
+def _about(fit: Fit, widths: Mapping[str, int]) -> Table:
     return {
         "formulation": describe(fit.formulation),
         "gap": np.atleast_1d(fit.gap).tolist(),
@@ -263,6 +286,6 @@ def _about(fit: Fit, widths: Mapping[str, int]) -> dict[str, Any]:
 
 
 def support_per_class(model: Model) -> Iterator[int]:
-    """How many samples carry a coefficient, class by class."""
+    """The number of samples with a non-zero coefficient, output by output."""
     for coef in np.split(model.coef, len(model.weights), axis=1):
         yield int(coef.any(axis=1).sum())

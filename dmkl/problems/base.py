@@ -47,6 +47,7 @@ def require_positive_C(C: float) -> None:
 class Formulation(ABC):
     """An optimisation problem with its constants."""
 
+    paper: ClassVar[str] = ""  # the publication to cite, with its year at the end
     weighted: ClassVar[bool] = False  # whether sample weights are supported
     per_kernel: ClassVar[bool] = False  # whether every sample has a coefficient for every kernel, not one in all
     usual: ClassVar[Candidates]  # values worth trying, in the order of a path

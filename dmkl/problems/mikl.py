@@ -67,6 +67,11 @@ class MIKL(Formulation):
     ((40, 2), True)
     """
 
+    paper: ClassVar[str] = (
+        "M. Kowalski, M. Szafranski and L. Ralaivola. Multiple Indefinite Kernel Learning with Mixed Norm "
+        "Regularization. International Conference on Machine Learning, 2009."
+    )
+
     norm: str = "21;2"
     lam: float = 1.0
 

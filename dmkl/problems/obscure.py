@@ -64,6 +64,11 @@ class Obscure(Formulation):
     ((2,), (60, 3), True)
     """
 
+    paper: ClassVar[str] = (
+        "F. Orabona, L. Jie and B. Caputo. Multi Kernel Learning with Online-Batch Optimization. Journal of "
+        "Machine Learning Research 13, 2012."
+    )
+
     p: float = 1.5
     C: float | None = field(default=None, metadata=MINOR)
     lam: float | None = field(default=None, metadata=MINOR)

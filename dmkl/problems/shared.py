@@ -12,6 +12,7 @@ solved by bundle methods (`dmkl/solvers/bundle`), or by the paper's stochastic a
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import numpy as np
 
@@ -56,6 +57,12 @@ class SharedMKL(BoundedByC):
     >>> fit.weights.shape, fit.coef.shape, bool(fit.gap <= 1e-3)
     ((2,), (60, 3), True)
     """
+
+    paper: ClassVar[str] = (
+        "S. S. Bucak, R. Jin and A. K. Jain. Multi-label Multiple Kernel Learning by Stochastic "
+        "Approximation: Application to Visual Object Recognition. Neural Information Processing Systems, "
+        "2010."
+    )
 
     C: float = 1.0
     mode: str = "sum"

@@ -56,6 +56,11 @@ class SpicyMKL(WithLoss):
     ('regression', True)
     """
 
+    paper: ClassVar[str] = (
+        "T. Suzuki and R. Tomioka. SpicyMKL. Mathematical Engineering Technical Report METR 2009-45, The "
+        "University of Tokyo, 2009."
+    )
+
     C: float = 1.0
     loss: LossLike = "hinge"
     epsilon: float = field(default=0.1, metadata=MINOR)

@@ -70,6 +70,8 @@ class UniformMKL(WithLoss, BoundedByC):
     'regression'
     """
 
+    paper: ClassVar[str] = "V. Vapnik. Statistical Learning Theory. Wiley-Interscience, 1998."
+
     C: float = 1.0
     intercept: bool = field(default=True, metadata=MINOR)
     loss: LossLike = field(default="hinge", metadata=MINOR)

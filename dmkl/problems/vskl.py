@@ -61,6 +61,11 @@ class VSKL(MixedNormMKL):
     ((1, 3), (60,), True)
     """
 
+    paper: ClassVar[str] = (
+        "J. Aflalo, A. Ben-Tal, C. Bhattacharyya, J. Saketha Nath and S. Raman. Variable Sparsity Kernel "
+        "Learning. Journal of Machine Learning Research 12, 2011."
+    )
+
     q: float = 2.0
     C: float = 1.0
 
@@ -101,6 +106,11 @@ class L1MKL(MixedNormMKL):
     (True, True)
     """
 
+    paper: ClassVar[str] = (
+        "F. Bach, G. R. G. Lanckriet and M. I. Jordan. Multiple kernel learning, conic duality, and the SMO "
+        "algorithm. International Conference on Machine Learning, 2004."
+    )
+
     C: float = 1.0
 
     def __post_init__(self) -> None:
@@ -137,6 +147,11 @@ class LpMKL(MixedNormMKL):
     >>> fit.gap <= 1e-3, bool((fit.weights > 0).all())
     (True, True)
     """
+
+    paper: ClassVar[str] = (
+        "M. Kloft, U. Brefeld, S. Sonnenburg and A. Zien. Non-sparse regularization and efficient training "
+        "with multiple kernels. Technical report UCB/EECS-2010-21, University of California, Berkeley, 2010."
+    )
 
     p: float = 2.0
     C: float = 1.0

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
+from dmkl._util.types import Table
 from dmkl.model import METRICS, Model, Predictions
 from dmkl.report.markup import Figures, number
 
@@ -15,20 +15,20 @@ NOUNS = {"multilabel": ("label", "labels"), "regression": ("target", "targets")}
 class Contents:
     """A run, read from its directory. Only `config` is always there; an unfinished run lacks the rest."""
 
-    config: dict[str, Any]
+    config: Table
     name: str = ""
     finished: bool = True
     model: Model | None = None
-    summary: dict[str, Any] = field(default_factory=dict)  # by stage: kernels, train, score
-    manifest: dict[str, Any] = field(default_factory=dict)
-    rounds: list[dict[str, Any]] = field(default_factory=list)  # the RoundDone events
+    summary: Table = field(default_factory=dict)  # by stage: kernels, train, score
+    manifest: Table = field(default_factory=dict)
+    rounds: list[Table] = field(default_factory=list)  # the RoundDone events
     predictions: Predictions | None = None
-    timeline: dict[str, Any] = field(default_factory=dict)
-    tuning: dict[str, Any] | None = None  # tuning.json
+    timeline: Table = field(default_factory=dict)
+    tuning: Table | None = None  # tuning.json
     tuning_drawing: str = ""  # tuning.svg
 
     @property
-    def score(self) -> dict[str, Any]:
+    def score(self) -> Table:
         return dict(self.summary.get("score", {}))
 
     @property

@@ -93,7 +93,7 @@ class RunContext:
     observer : callable
         Takes every event after it has been logged, for progress bars and notes.
     listener : StageListener
-        Is told when a stage ends.
+        Is called at the end of every stage.
     deadline : Deadline
         The limit `solve.max_time`. It counts from the moment the kernels are ready.
     """
@@ -121,7 +121,7 @@ class RunContext:
     def open_stack(self) -> KernelStack:
         """The kernels of the store as a stack, under the run's memory limit and on its runtime."""
         assert self.store is not None, "the kernels are prepared first"
-        return open_stack(self.store.path, memory=self.memory.limit, runtime=self.runtime)
+        return open_stack(self.store, memory=self.memory.limit, runtime=self.runtime)
 
 
 @contextmanager
@@ -149,7 +149,7 @@ def open_run(
     observer : callable, optional
         Takes the events of the run.
     listener : StageListener, optional
-        Is told when a stage ends.
+        Is called at the end of every stage.
 
     Raises
     ------

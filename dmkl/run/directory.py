@@ -32,11 +32,11 @@ from dmkl._util.files import (
     write_json,
 )
 from dmkl._util.machine import cores, cpu
-from dmkl._util.types import Table
+from dmkl._util.types import StrPath, Table
 from dmkl.config import Config
 from dmkl.errors import OutputError, StoreError, one_line
 from dmkl.events import Event, Progress
-from dmkl.run.records import Summary
+from dmkl.run.records import Manifest, RunInputs, Summary
 from dmkl.runtime import Runtime
 
 PACKAGES = (
@@ -63,7 +63,7 @@ class RunDirectory:
         A directory that does not exist, or that of a run.
     """
 
-    def __init__(self, path: Path | str) -> None:
+    def __init__(self, path: StrPath) -> None:
         self.path = path = Path(path)
         self.store = path / "kernels.zarr"
         self.checkpoint = path / "checkpoint"
@@ -117,31 +117,32 @@ class RunDirectory:
         if self.scores.exists():
             raise OutputError(f"{self.path} holds a finished run", "choose another -o or remove it")
         before = read_json(self.config)
-        now = json.loads(json.dumps(config.to_dict()))
+        now, defaults = json.loads(json.dumps(config.to_dict())), Config().to_dict()
         for section in IDENTITY:
-            if before.get(section) != now[section]:
+            found = before.get(section)
+            if isinstance(found, dict):  # an earlier version of dmkl may have had fewer keys
+                found = {**defaults[section], **found}
+            if found != now[section]:
                 raise OutputError(
                     f"{self.path} holds an unfinished run with a different [{section}] section",
                     "choose another -o or remove it",
                 )
         return True
 
-    def write_manifest(self, **facts: object) -> None:
-        """Write down what is needed to repeat the run: `facts`, the command, the versions and the machine."""
-        write_json(
-            self.manifest,
-            {
-                "command": sys.argv,
-                "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
-                "host": platform.node(),
-                "platform": platform.platform(),
-                "python": platform.python_version(),
-                "cpu": cpu(),
-                "cores": cores(),
-                "versions": {name: version(name) for name in PACKAGES},
-                **facts,
-            },
-        )
+    def write_manifest(self, inputs: RunInputs) -> None:
+        """Write down what is needed to repeat the run: its inputs, the command, the versions and the machine."""
+        manifest: Manifest = {
+            "command": sys.argv,
+            "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+            "host": platform.node(),
+            "platform": platform.platform(),
+            "python": platform.python_version(),
+            "cpu": cpu(),
+            "cores": cores(),
+            "versions": {name: version(name) for name in PACKAGES},
+            **inputs,
+        }
+        write_json(self.manifest, manifest)
 
     def log(self, event: Event) -> None:
         """An observer that appends events to events.jsonl; progress ticks are for progress bars only."""

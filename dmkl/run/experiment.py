@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dmkl._util.registry import Registry
-from dmkl._util.types import Table
+from dmkl._util.types import StrPath, Table
 from dmkl.config import Config, Settings, construct, from_environment, parse_config, read_config
 from dmkl.errors import ConfigError, DataError
 from dmkl.kernels.functions import KERNELS
@@ -48,12 +48,12 @@ class Experiment:
     name: str
 
 
-def read_experiment(target: str | Path | None, example: str | None, overrides: Settings) -> Experiment:
+def read_experiment(target: StrPath | None, example: str | None, overrides: Settings) -> Experiment:
     """Read a configuration file, a kernel store or a bundled example; exactly one of the two arguments names it.
 
     Parameters
     ----------
-    target : str, Path or None
+    target : path, str or None
         A configuration file, or the directory of a kernel store.
     example : str or None
         The name of a bundled example.
@@ -71,7 +71,8 @@ def read_experiment(target: str | Path | None, example: str | None, overrides: S
         return Experiment(
             parse_config(tables, overrides=overrides, environment=environment, source=source), None, example
         )
-    path = Path(str(target))
+    assert target is not None
+    path = Path(target)
     if path.is_dir():
         store = KernelStore(path)
         return Experiment(stored_config(store, overrides, environment), store, path.stem)

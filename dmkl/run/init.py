@@ -108,9 +108,8 @@ def _view(view: ViewSummary) -> str:
         lines += _columns(view.columns if view.left_out else ("*",))
     lines += [f"kind = {toml_value(view.kind)}"] if view.kind != "features" else []
     lines += ["symmetric = false"] if not view.symmetric else []
-    lines += (
-        ["each = true  # also makes every column a view of its own, because their scales differ"] if _each(view) else []
-    )
+    if _each(view):
+        lines.append("each = true  # also makes every column a view of its own, because their scales differ")
     return "\n".join(lines)
 
 
@@ -125,17 +124,15 @@ def _columns(names: Sequence[str]) -> list[str]:
 
 
 def _each(view: ViewSummary) -> bool:
+    """Whether the columns of a table also become views of their own."""
     return view.unequal and len(view.columns) <= MOST_COLUMN_VIEWS
 
 
 def _kernel(view: ViewSummary) -> str:
     if view.kind == "kernel":
         kernel = "precomputed" if view.definite else "similarity"
-        own = (
-            ['normalise = "unit-mean"  # gives kernels of different scale equal weight at the start']
-            if view.definite
-            else []
-        )
+        scaled = 'normalise = "unit-mean"  # gives kernels of different scale equal weight at the start'
+        own = [scaled] if view.definite else []
     else:
         kernel = "distance" if view.kind == "distance" else "chi2" if view.histograms else "rbf"
         own = [f"width = {toml_value(GRID)}  # one kernel for each width, in multiples of the mean distance"]
@@ -145,8 +142,8 @@ def _kernel(view: ViewSummary) -> str:
 
 def _formulation(seen: DataSummary, kernels: int) -> str:
     """The [formulation] table with the reason for the choice."""
-    name, why, constants = _chosen(seen, kernels)
-    lines = ["", f"[formulation]  # {why}", f"name = {toml_value(name)}"]
+    name, reason, constants = _chosen(seen, kernels)
+    lines = ["", f"[formulation]  # {reason}", f"name = {toml_value(name)}"]
     return "\n".join([*lines, *(f"{key} = {toml_value(value)}" for key, value in constants.items())])
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import csv
 import io
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,12 +16,12 @@ import numpy as np
 
 from dmkl._util.files import read_json, replacing, writing
 from dmkl._util.registry import Registry
-from dmkl._util.types import Array, Samples
+from dmkl._util.types import Array, Samples, StrPath
 from dmkl.config import Config, DataConfig, parse_config
 from dmkl.data import Dataset, Labels, load_batches, load_dataset
 from dmkl.errors import ConfigError, OutputError
 from dmkl.model import Calibration, Model, load_calibration, load_model
-from dmkl.model.contributions import contributions, winner_names
+from dmkl.model.explanations import contributions, explained_names
 from dmkl.run.directory import RunDirectory
 from dmkl.runtime import Runtime
 
@@ -52,7 +53,7 @@ class Predictor:
     explain: bool = False
 
     @classmethod
-    def open(cls, path: Path | str, *, probabilities: bool = False, explain: bool = False) -> Predictor:
+    def open(cls, path: StrPath, *, probabilities: bool = False, explain: bool = False) -> Predictor:
         """Open the model of a run directory, or a model file inside one."""
         path = Path(path)
         run = RunDirectory(path if path.is_dir() else path.parent)
@@ -64,12 +65,12 @@ class Predictor:
         calibration = load_calibration(run.calibration, model.task, len(model.outputs)) if probabilities else None
         return cls(model, parse_config(read_json(run.config)), calibration, explain)
 
-    def labelled(self, path: Path | str) -> Dataset:
+    def labelled(self, path: StrPath) -> Dataset:
         """Read the samples of a file with their labels, encoded as in training."""
         like = Labels(self.model.task, np.empty(0, dtype=np.int64), self.model.classes)
         return load_dataset(self._data(path), self.config.views, like=like)
 
-    def batches(self, path: Path | str, runtime: Runtime) -> Iterator[Arrays]:
+    def batches(self, path: StrPath, runtime: Runtime) -> Iterator[Arrays]:
         """Predict the samples of a file in their order; memory does not grow with their number."""
         needed = list(dict.fromkeys(kernel.view for kernel in self.model.bank.kernels))
         width = 8 * sum(self.model.about["widths"].values())  # bytes of a sample
@@ -99,7 +100,7 @@ class Predictor:
             arrays["probability"] = self.calibration.probabilities(scores)
         if self.explain:
             added, intercept = contributions(model, samples, scores, runtime)
-            arrays["explained"] = np.array(winner_names(model, scores))
+            arrays["explained"] = np.array(explained_names(model, scores))
             arrays |= {"contribution": added[:, self._active], "intercept": intercept}
         return arrays
 
@@ -127,8 +128,8 @@ class Predictor:
         """Numbers of the kernels with weight."""
         return np.flatnonzero(np.abs(self.model.weights).max(axis=0))
 
-    def _data(self, path: Path | str) -> DataConfig:
-        return replace(self.config.data, path=(str(path),), example="", split="")
+    def _data(self, path: StrPath) -> DataConfig:
+        return replace(self.config.data, path=(os.fspath(path),), example="", split="")
 
 
 Writer = Callable[[Path, Predictor, Iterator[Arrays]], int]

@@ -129,14 +129,16 @@ def prepare_kernels(run: RunContext, check: Callable[[Labels], object], *, fits:
         test = _held_out(config, run.store)
     store = run.store
     directory.write_manifest(
-        origins=dict(config.origins),
-        data=store.data_hash,
-        store=str(store.path),
-        seed=config.solve.seed,
-        threads=run.runtime.workers,
-        memory=run.memory.limit,
-        kernel_hash=store.bank.fingerprint(),
-        kernels=store.bank.recipes(),
+        {
+            "origins": dict(config.origins),
+            "data": store.data_hash,
+            "store": str(store.path),
+            "seed": config.solve.seed,
+            "threads": run.runtime.workers,
+            "memory": run.memory.limit,
+            "kernel_hash": store.bank.fingerprint(),
+            "kernels": store.bank.recipes(),
+        }
     )
     record: KernelRecord = {
         "kernels": store.s,

@@ -13,6 +13,32 @@ from dmkl._util.types import Table
 Metrics = dict[str, float]
 
 
+class RunInputs(TypedDict):
+    """What a run was made from."""
+
+    origins: dict[str, str]
+    data: str
+    store: str
+    seed: int
+    threads: int
+    memory: int
+    kernel_hash: str
+    kernels: list[Table]
+
+
+class Manifest(RunInputs):
+    """manifest.json: the inputs of a run, its command, the versions of all packages and the machine."""
+
+    command: list[str]
+    started: str
+    host: str
+    platform: str
+    python: str
+    cpu: str
+    cores: int
+    versions: dict[str, str]
+
+
 class KernelRecord(TypedDict):
     """The kernels of a run, ready for training."""
 

@@ -9,12 +9,12 @@ from pathlib import Path
 import numpy as np
 
 from dmkl._util.files import read_json_if_any
-from dmkl._util.types import Table
+from dmkl._util.types import StrPath, Table
 from dmkl.config import parse_config
 from dmkl.data import load_split
 from dmkl.errors import ConfigError, DataError, OutputError
 from dmkl.model import Model, Predictions, load_model, load_predictions, measure, per_class
-from dmkl.model.predictions import open_samples
+from dmkl.model.explanations import explain
 from dmkl.report import Contents, write_report
 from dmkl.run.directory import RunDirectory, trusting
 from dmkl.run.records import HeldOutRecord
@@ -49,7 +49,7 @@ def read_run(run: RunDirectory) -> Contents:
     )
 
 
-def write_run_report(run: RunDirectory, path: Path | str, runtime: Runtime, explained: Sequence[int] = ()) -> Contents:
+def write_run_report(run: RunDirectory, path: StrPath, runtime: Runtime, explained: Sequence[int] = ()) -> Contents:
     """Write the report of a run as one HTML file.
 
     Parameters
@@ -115,8 +115,7 @@ def _explained(contents: Contents, which: Sequence[int], runtime: Runtime) -> Pr
         raise DataError(f"the data of {contents.name} have changed")
     index = np.array(which)
     again = model.decision(test.take(index), runtime)
-    if not np.allclose(
-        again, kept.scores[index], rtol=SCORE_TOLERANCE, atol=SCORE_TOLERANCE * float(np.abs(kept.scores).max())
-    ):
+    largest = float(np.abs(kept.scores).max())
+    if not np.allclose(again, kept.scores[index], rtol=SCORE_TOLERANCE, atol=SCORE_TOLERANCE * largest):
         raise DataError(f"the data of {contents.name} have changed: the held-out samples now have different scores")
-    return replace(kept, opened=open_samples(model, test, kept.scores, which, runtime))
+    return replace(kept, explained=explain(model, test, kept.scores, which, runtime))

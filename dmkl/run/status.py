@@ -54,6 +54,7 @@ def run_status(run: RunDirectory) -> RunStatus:
 
 
 def _state(run: RunDirectory, job: Table, begun: bool, seen: float | None) -> str:
+    """'finished', 'queued' as a batch job, 'running', or 'silent': nothing has been written for some time."""
     if run.scores.exists():
         return "finished"
     if job and not begun:
@@ -80,9 +81,8 @@ def seconds_left(rounds: list[Table], tol: float) -> float | None:
     spent, finished = last["seconds"] - first["seconds"], last["finished"] - first["finished"]
     if finished > 0:
         return float((last["classes"] - last["finished"]) * spent / finished)
-    falling = [
-        (r["seconds"], math.log(r["gap"])) for r in rounds[-EXTRAPOLATED_ROUNDS:] if r["gap"]
-    ]  # infinity is written as null
+    recent = rounds[-EXTRAPOLATED_ROUNDS:]
+    falling = [(r["seconds"], math.log(r["gap"])) for r in recent if r["gap"]]  # an infinite gap is written as null
     if len(falling) < 2 or falling[-1][1] >= falling[0][1]:
         return None
     slope = (falling[-1][1] - falling[0][1]) / max(falling[-1][0] - falling[0][0], 1e-9)

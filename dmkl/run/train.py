@@ -15,10 +15,10 @@ from dmkl.events import Note, Observer, ignore
 from dmkl.model import (
     Model,
     calibrate,
+    held_out_predictions,
     leading_metric,
     make_model,
     measure,
-    predictions,
     save_model,
     save_predictions,
 )
@@ -151,7 +151,7 @@ def _score(run: RunContext, model: Model, test: Dataset, truth: Labels) -> Score
     """Score the held-out samples; keep their predictions, and the calibration of probabilities made from them."""
     started = time.perf_counter()
     scores = model.decision(test, run.runtime)
-    kept = predictions(model, test, scores, run.runtime)
+    kept = held_out_predictions(model, test, scores, run.runtime)
     save_predictions(run.directory.predictions, kept)
     if model.task != "regression":
         calibrate(scores, truth).save(run.directory.calibration)

@@ -33,7 +33,7 @@ def tune_run(run: RunContext) -> RunResult:
     store, runtime = inputs.store, run.runtime
     if runtime.remote:  # tasks open the store themselves, so the stack here holds nothing
         backend = "computed" if store.computed else "disk"
-        stack = open_stack(store.path, memory=run.memory.limit, runtime=Local(), backend=backend)
+        stack = open_stack(store, memory=run.memory.limit, runtime=Local(), backend=backend)
     else:
         stack = run.open_stack()
     tuned = tune(

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dmkl._util.machine import Budget
+from dmkl._util.types import StrPath
 from dmkl.errors import ConfigError
 from dmkl.runtime import Local, Runtime
 from dmkl.stack.held import fits_here, held_here, held_on_workers
@@ -21,7 +22,7 @@ BACKENDS = ("auto", "memory", "disk", "computed", "cluster")
 
 
 def open_stack(
-    path: Path,
+    store: KernelStore | StrPath,
     *,
     workers: int = 0,
     memory: int | None = None,
@@ -33,7 +34,7 @@ def open_stack(
 
     Parameters
     ----------
-    path : the folder of the store
+    store : the folder of a store, or a store that is open
     workers : threads, 0 for as many as there are cores
     memory : bytes that this process may take, most of what is free if None
     client : a `distributed.Client`
@@ -51,7 +52,7 @@ def open_stack(
     """
     if backend not in BACKENDS:
         raise ConfigError(f"unknown stack backend '{backend}'", f"use one of {', '.join(BACKENDS)}")
-    store = KernelStore(path)
+    store = store if isinstance(store, KernelStore) else KernelStore(Path(store))
     store.require_complete()
     if runtime is None:
         runtime = _cluster(client) if client is not None else Local(workers)
@@ -66,7 +67,10 @@ def open_stack(
     if backend == "cluster":
         source = held_on_workers(source, runtime)
     names = [kernel.name for kernel in store.bank.kernels]
-    return KernelStack(source, names=names, groups=store.bank.groups, runtime=runtime, memory=budget, backend=backend)
+    groups = store.bank.groups
+    stack = KernelStack(source, names=names, groups=groups, runtime=runtime, memory=budget, backend=backend)
+    stack.stored_groups = groups
+    return stack
 
 
 def on_cluster(stack: KernelStack, client: Client) -> tuple[KernelStack, Runtime]:

@@ -19,7 +19,7 @@ from dmkl.events import Progress
 from dmkl.runtime import Runtime
 from dmkl.stack.compiled import cut, mirror, rows_of
 from dmkl.stack.held import SHARES
-from dmkl.stack.reader import Reader
+from dmkl.stack.reader import TileReader
 from dmkl.stack.score import combine_tile
 from dmkl.stack.sources import BlockRow
 
@@ -39,7 +39,7 @@ class BlockRequest:
     @classmethod
     def of(
         cls,
-        reader: Reader,
+        reader: TileReader,
         sets: Sequence[Samples],
         kernels: Sequence[Sequence[int]] | None = None,
         weights: Float64 | None = None,
@@ -49,7 +49,7 @@ class BlockRequest:
         chosen = [range(reader.s)] * len(sets) if kernels is None else [list(some) for some in kernels]
         return cls(sets, chosen, weights, reader.dtype if dtype is None else cast(FloatType, np.dtype(dtype)))
 
-    def is_all_of(self, reader: Reader) -> bool:
+    def is_all_of(self, reader: TileReader) -> bool:
         """Whether every block is all kernels over all samples."""
         everything = list(range(reader.s))
         complete = self.weights is None and all(len(W) == reader.n for W in self.sets)
@@ -83,7 +83,7 @@ class BlockRequest:
         return blocks if self.weights is None else [block[0] for block in blocks]
 
 
-def blocks_of(reader: Reader, request: BlockRequest, scratch: Scratch | None = None) -> list[FloatArray]:
+def blocks_of(reader: TileReader, request: BlockRequest, scratch: Scratch | None = None) -> list[FloatArray]:
     """The blocks in this process, those of `scratch` valid until it is used again; one pass."""
     sets = request.sets
     if request.is_all_of(reader):
@@ -105,7 +105,7 @@ def blocks_of(reader: Reader, request: BlockRequest, scratch: Scratch | None = N
 
 
 def answers(
-    reader: Reader,
+    reader: TileReader,
     function: Callable[..., T],
     questions: Sequence[tuple[object, ...]],
     request: BlockRequest,
@@ -134,7 +134,7 @@ def answers(
     return [answered[position] for position in range(len(sets))]
 
 
-def combine_near(reader: Reader, weights: Float64, dtype: DTypeLike | None) -> Any:
+def combine_near(reader: TileReader, weights: Float64, dtype: DTypeLike | None) -> Any:
     """See `KernelStack.combine_near`."""
     request = BlockRequest.of(reader, [np.arange(reader.n)], weights=weights, dtype=dtype)
     if not reader.runtime.remote:

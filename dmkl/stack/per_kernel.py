@@ -13,11 +13,11 @@ import numpy as np
 
 from dmkl._util.types import Float64, FloatArray, Samples
 from dmkl.runtime.base import itself
-from dmkl.stack.reader import Reader
+from dmkl.stack.reader import TileReader
 from dmkl.stack.sources import BlockRow
 
 
-def expand(reader: Reader, alpha: Float64) -> Float64:
+def expand(reader: TileReader, alpha: Float64) -> Float64:
     """See `KernelStack.expand`."""
     kernels = np.flatnonzero(alpha.any(axis=(1, 2))).tolist()
     shared = reader.runtime.hold(itself, np.ascontiguousarray(alpha, dtype=np.float64))
@@ -28,7 +28,7 @@ def expand(reader: Reader, alpha: Float64) -> Float64:
     return scores
 
 
-def correlate(reader: Reader, beta: Float64, kernels: Sequence[int] | None) -> Float64:
+def correlate(reader: TileReader, beta: Float64, kernels: Sequence[int] | None) -> Float64:
     """See `KernelStack.correlate`."""
     kernels = list(range(reader.s)) if kernels is None else list(kernels)
     shared = reader.runtime.hold(itself, np.ascontiguousarray(beta, dtype=np.float64))
@@ -39,7 +39,7 @@ def correlate(reader: Reader, beta: Float64, kernels: Sequence[int] | None) -> F
     return result
 
 
-def row_norms(reader: Reader) -> Float64:
+def row_norms(reader: TileReader) -> Float64:
     """See `KernelStack.row_norms`."""
     squares = np.zeros((reader.s, reader.n))
     for i, part in enumerate(reader.each_row(square_block_row)):
@@ -48,7 +48,7 @@ def row_norms(reader: Reader) -> Float64:
     return np.sqrt(squares)
 
 
-def reach(reader: Reader, others: Samples, coef: Float64, weights: Float64 | None) -> Float64:
+def reach(reader: TileReader, others: Samples, coef: Float64, weights: Float64 | None) -> Float64:
     """See `KernelStack.reach`; `others` are numbered as in the source that has all samples."""
     support = np.flatnonzero(coef.any(axis=1))
     used = range(reader.s) if weights is None else np.flatnonzero(np.atleast_2d(weights).any(axis=0)).tolist()

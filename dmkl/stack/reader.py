@@ -15,7 +15,7 @@ from dmkl.stack.sources import Source
 T = TypeVar("T")
 
 
-class Reader:
+class TileReader:
     """A source, the runtime that runs tasks over its block rows, and the memory that answers may take.
 
     Attributes

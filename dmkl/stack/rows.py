@@ -8,11 +8,11 @@ import numpy as np
 
 from dmkl._util.types import FloatArray, FloatType, Mask, Samples
 from dmkl.stack.per_kernel import pieces_of
-from dmkl.stack.reader import Reader
+from dmkl.stack.reader import TileReader
 from dmkl.stack.sources import BlockRow
 
 
-def rows(reader: Reader, samples: Samples, kernels: Sequence[int] | None) -> FloatArray:
+def rows(reader: TileReader, samples: Samples, kernels: Sequence[int] | None) -> FloatArray:
     """See `KernelStack.rows`."""
     kernels = list(range(reader.s)) if kernels is None else list(kernels)
     reader.memory.require(len(kernels) * len(samples) * reader.n * reader.dtype.itemsize, "the kernel rows")
@@ -24,7 +24,7 @@ def rows(reader: Reader, samples: Samples, kernels: Sequence[int] | None) -> Flo
     return result
 
 
-def pick(reader: Reader, members: Mask) -> FloatArray:
+def pick(reader: TileReader, members: Mask) -> FloatArray:
     """See `KernelStack.pick`."""
     chosen = [np.flatnonzero(mask) for mask in members]
     reader.passes += 1

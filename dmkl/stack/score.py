@@ -14,7 +14,7 @@ from dmkl._util.types import Float64, FloatArray, Mask, Samples
 from dmkl.errors import SolverError
 from dmkl.runtime.base import itself
 from dmkl.stack.compiled import TOGETHER, add_four, add_one, multiply_both_ways, rows_of
-from dmkl.stack.reader import Reader
+from dmkl.stack.reader import TileReader
 from dmkl.stack.sources import BlockRow
 
 
@@ -26,7 +26,7 @@ class Applied:
     forms: Float64 | None
 
 
-def apply(reader: Reader, coef: Float64, weights: Float64, forms: bool | Mask) -> Applied:
+def apply(reader: TileReader, coef: Float64, weights: Float64, forms: bool | Mask) -> Applied:
     """See `KernelStack.apply`."""
     coef = np.ascontiguousarray(coef, dtype=np.float64)
     weights = np.asarray(weights, dtype=np.float64)
@@ -43,7 +43,7 @@ def apply(reader: Reader, coef: Float64, weights: Float64, forms: bool | Mask) -
     return Applied(scores, total)
 
 
-def _check_shapes(reader: Reader, coef: Float64, weights: Float64) -> None:
+def _check_shapes(reader: TileReader, coef: Float64, weights: Float64) -> None:
     n, s = reader.n, reader.s
     classes = coef.shape[1] if coef.ndim == 2 else 0
     if coef.ndim != 2 or coef.shape[0] != n or weights.shape not in ((s,), (classes, s)):
@@ -53,7 +53,20 @@ def _check_shapes(reader: Reader, coef: Float64, weights: Float64) -> None:
         )
 
 
-FEW = 8  # classes up to which reading a tile once in float32 is quicker than converting it for matrix products
+@dataclass(frozen=True)
+class ScoreOptions:
+    """How a tile is multiplied by coefficients.
+
+    Attributes
+    ----------
+    few_classes : up to this many classes a tile is read once as it is; for more, converting it for matrix products in
+        float64 is faster
+    """
+
+    few_classes: int = 8
+
+
+SCORES = ScoreOptions()
 
 
 @dataclass(frozen=True)
@@ -82,7 +95,8 @@ def score_block_row(row: BlockRow, coef: Float64, weights: Float64, asked: Mask 
 
 
 def _users(weights: Float64, asked: Mask | None, m: int) -> Iterator[tuple[int, Samples, Float64, Samples]]:
-    """Each kernel that a class has a weight for or wants a form of: the classes, their weights, which want a form."""
+    """For each kernel in use: its number, the classes that use it, their weights, the positions of those that want its
+    form."""
     for a in range(weights.shape[-1]):
         factor = np.broadcast_to(weights[..., a], m)
         wanted = np.zeros(m, bool) if asked is None else asked[:, a]
@@ -92,7 +106,7 @@ def _users(weights: Float64, asked: Mask | None, m: int) -> Iterator[tuple[int, 
 
 
 class _Work:
-    """Sums of a block row, class after class: products are quicker that way round."""
+    """Sums of a block row, with one row for each class: products are faster in this layout."""
 
     def __init__(self, coefs: Float64, forms: Float64 | None) -> None:
         self.coefs, self.forms = coefs, forms
@@ -100,14 +114,16 @@ class _Work:
         self._exact: Float64 = np.empty((0, 0))
 
     def add_tile(self, tile: FloatArray, at: int, users: Samples, factor: Float64, askers: Samples, a: int) -> None:
-        """What kernel a's tile, whose columns are the samples from `at` on, gives the classes that use it."""
-        ways = self._few if len(users) <= FEW else self._many
+        """Add the products of kernel a's tile, with columns from sample `at` on, for the classes that use it."""
+        ways = self._few if len(users) <= SCORES.few_classes else self._many
         found = ways(tile, at, users, factor, askers)
         if self.forms is not None and len(askers):
-            self.forms[users[askers], a] += (2.0 if at else 1.0) * found  # off the diagonal it is its mirror too
+            self.forms[users[askers], a] += (
+                2.0 if at else 1.0
+            ) * found  # a tile off the diagonal counts for its mirror image too
 
     def _few(self, tile: FloatArray, at: int, users: Samples, factor: Float64, askers: Samples) -> Float64:
-        """Adds to the users' scores and returns the forms asked for; the tile is read once, as it is."""
+        """Add to the scores of these classes and return the forms asked for; the tile is read once, as it is."""
         span = at, at + tile.shape[1]
         return multiply_both_ways(rows_of(tile), span, users, factor, self.coefs, self.scores)[askers]
 
@@ -128,7 +144,7 @@ class _Work:
         return np.asarray(found)
 
     def _in_float64(self, tile: FloatArray) -> Float64:
-        """The tile as it is, or in memory that is there: 8 MB anew for every tile take as long again."""
+        """The tile in float64, converted into memory that is used again: new memory would take as long to get."""
         if tile.dtype == np.float64:
             return np.asarray(tile, dtype=np.float64)  # no copy
         if self._exact.shape != tile.shape:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import functools
 import threading
-from typing import Any
 
 import numpy as np
 
-from dmkl._util.types import Float64, FloatArray, Samples
+from dmkl._util.types import Array, Block, Float64, FloatArray, Samples
 from dmkl.errors import SolverError
 from dmkl.kernels import base_tile
 from dmkl.kernels.distances import GIVEN
@@ -116,7 +115,7 @@ def row_means(path: str, identity: str) -> Float64:
 
 
 @functools.lru_cache(maxsize=2)
-def _features(path: str, identity: str) -> dict[str, Any]:
+def _features(path: str, identity: str) -> dict[str, Block]:
     """All feature views of a store: small against its kernels."""
     store = opened(path, identity)
     everything = np.arange(store.n)
@@ -128,15 +127,15 @@ class _FeaturePair:
 
     same = False
 
-    def __init__(self, features: dict[str, Any], rows: Samples, columns: Samples) -> None:
+    def __init__(self, features: dict[str, Block], rows: Samples, columns: Samples) -> None:
         self._features, self._rows, self._columns = features, rows, columns
-        self._of: tuple[str, tuple[Any, Any]] = ("", (None, None))
+        self._of: tuple[str, tuple[Block, Block]] | None = None
 
-    def sides(self, view: str) -> tuple[Any, Any]:
-        if self._of[0] != view:  # kernels come view by view
+    def sides(self, view: str) -> tuple[Block, Block]:
+        if self._of is None or self._of[0] != view:  # kernels come view by view
             X = self._features[view]
             self._of = view, (X[self._rows], X[self._columns])
         return self._of[1]
 
-    def given(self, view: str) -> Any:
+    def given(self, view: str) -> Array:
         raise SolverError(f"view '{view}' is a matrix, not features")

@@ -1,4 +1,4 @@
-"""Kernel matrices on disk: the store, building it, and the views inside it."""
+"""Kernel stores: kernel matrices on disk, how they are built, read, validated and repaired."""
 
 from dmkl.store.build import StoredPair, build_store
 from dmkl.store.repair import RepairLog, sound_tile

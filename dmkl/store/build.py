@@ -1,13 +1,15 @@
-"""Filling a store: one task a tile, for all kernels of the bank; what is on disk is the resume state."""
+"""Building a store: one task for each tile, for all kernels of the bank. A build that was cut short continues with the
+tiles that are missing on disk.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from dmkl._util.files import locked, make_folder
 from dmkl._util.tiling import Grid
+from dmkl._util.types import Array, Block, Table
 from dmkl.data import Dataset
 from dmkl.errors import OutputError
 from dmkl.events import Observer, Progress, ignore
@@ -23,13 +25,33 @@ def build_store(
     runtime: Runtime,
     *,
     largest_tile: int = 1024,
-    config: dict[str, Any] | None = None,
+    config: Table | None = None,
     computed: bool = False,
     observer: Observer = ignore,
 ) -> KernelStore:
-    """Create the store, or go on with the one at `path`, until no tile is missing; a computed one has none.
+    """Create the store, or continue the one at `path`, until no tile is missing. A computed store has no tiles.
 
-    One process at a time: others are refused while it works, and take what is finished as it is.
+    One process at a time can build a store. Others are refused until it is done, and then use the store as it is.
+
+    Parameters
+    ----------
+    path : the folder of the store
+    bank : the kernels
+    train : the training samples, of which a copy goes into the store
+    runtime : where tiles are computed
+    largest_tile : the side of a tile, at most
+    config : the configuration that the store keeps a record of
+    computed : whether tiles are computed whenever they are read, in place of being stored
+    observer : called with the progress
+
+    Raises
+    ------
+    StoreError
+        If there is a store of other kernels or other data at `path`.
+    OutputError
+        If another process is building the store, or it cannot be written.
+    ResourceError
+        If the disk has no room for the tiles.
     """
     if path.exists():
         store = KernelStore(path)
@@ -63,15 +85,15 @@ def _fill_tiles(store: KernelStore, runtime: Runtime, observer: Observer) -> Non
 
 
 class StoredPair:
-    """The samples of tile (i, j), read from the store's own views once each."""
+    """The samples of tile (i, j), read from the views in the store, each view once."""
 
     def __init__(self, store: KernelStore, i: int, j: int) -> None:
         self.same = i == j
         self._store = store
         self._rows, self._columns = store.grid.span(i), store.grid.span(j)
-        self._sides: dict[str, tuple[Any, Any]] = {}
+        self._sides: dict[str, tuple[Block, Block]] = {}
 
-    def sides(self, view: str) -> tuple[Any, Any]:
+    def sides(self, view: str) -> tuple[Block, Block]:
         views = self._store.views
         node = views.entries[view]["node"]
         if node not in self._sides:
@@ -81,7 +103,7 @@ class StoredPair:
         X, Z = self._sides[node]
         return views.inside(view, X), views.inside(view, Z)
 
-    def given(self, view: str) -> Any:
+    def given(self, view: str) -> Array:
         return self._store.views.rectangle(view, self._rows, self._columns)
 
 
@@ -93,7 +115,7 @@ def fill_tile(path: str, identity: str, i: int, j: int) -> None:
 
 
 def _fit_centres(store: KernelStore, runtime: Runtime, observer: Observer) -> None:
-    """Row means of the centred kernels: one pass over the (recomputed, unwritten) tiles before the first is written."""
+    """Find the row means of the centred kernels, in one pass that computes all tiles and writes none."""
     if store.centring_done:
         return
     pairs = [(i, j) for i, j in store.grid.pairs() if i <= j]  # what is centred is symmetric

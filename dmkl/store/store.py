@@ -3,7 +3,7 @@
     zarr.json   attributes 'dmkl': schema, recipes of the kernels, data hash, configuration, views
     gram        (s, n, n) float32; one file a square tile with all kernels in it, only tiles (i, j) with j >= i,
                 or all of them ('full') where a kernel is not symmetric
-    row_means   (s, n) float64, what centred kernels subtract (only there when one is centred)
+    row_means   (s, n) float64, the means that centred kernels subtract (only if a kernel is centred)
     views, labels   the training samples the kernels were computed from
 
 A store that is 'computed' has all of this but the gram array: its tiles are computed whenever they are read
@@ -22,16 +22,17 @@ import stat
 import uuid
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dmkl._util.files import writing
 from dmkl._util.tiling import Grid
+from dmkl._util.types import Table
 from dmkl.data import Dataset
 from dmkl.errors import ConfigError, ResourceError, StoreError, one_line
 from dmkl.kernels import Bank
+from dmkl.store import format
 from dmkl.store.format import create_tiled, put_array, read_layer, write_tile_file
 from dmkl.store.validate import array_of, get, open_group, read_header
 from dmkl.store.views import StoredViews, describe_dataset, read_labels, write_dataset
@@ -39,7 +40,6 @@ from dmkl.version import __version__
 
 SCHEMA = 1
 KIND = "kernel store"
-FREE_MARGIN = 1.02  # file system overhead on top of the tiles' bytes
 
 
 class UnusableTile(StoreError):
@@ -52,7 +52,7 @@ class UnusableTile(StoreError):
 
 
 class KernelStore:
-    """An open store: what it holds, which tiles are there, and reading and writing one tile.
+    """An open store: its kernels and samples, the tiles that are on disk, and methods to read and write one tile.
 
     `computed` says that there are no tiles, and never will be.
     """
@@ -64,7 +64,7 @@ class KernelStore:
         try:
             self.id: str = header["id"]
             self.data_hash: str = header["data"]
-            self.config: dict[str, Any] = header["config"]
+            self.config: Table = header["config"]
             if not isinstance(self.config, dict):
                 raise ValueError("its configuration is no table")
             self.grid = Grid(header["n"], header["tile"], bool(header.get("full", False)))
@@ -76,7 +76,8 @@ class KernelStore:
             self.views.require_samples()
             self.bank.check_views({name: entry["kind"] for name, entry in self.views.entries.items()})
             self.computed = bool(header.get("computed", False))
-            self._gram: Any = None if self.computed else self._tiled()
+            if not self.computed:
+                self._check_layout()
         except StoreError:
             raise
         except ConfigError as error:
@@ -86,20 +87,19 @@ class KernelStore:
         except Exception as error:  # a header may hold anything
             raise StoreError(f"{path} is damaged ({one_line(error)})", "build it again") from error
 
-    def _tiled(self) -> Any:
-        """The array of the tiles, as `create_tiled` makes it."""
+    def _check_layout(self) -> None:
+        """Raise ValueError unless the array of the tiles is as `create_tiled` makes it."""
         gram = array_of(self._group, "gram", kinds="f")
         n, s, side = self.n, self.s, self.grid.tile
         layout = (gram.shape, gram.shards, gram.chunks, gram.dtype.itemsize, gram.metadata.encode_chunk_key((0, 1, 2)))
         if layout != ((s, n, n), (s, side, side), (1, side, side), 4, "c/0/1/2") or not np.isnan(gram.fill_value):
             raise ValueError(f"tiles of shape {gram.shape} for {s} kernels of {n} samples")
-        return gram
 
     @classmethod
     def create(
-        cls, path: Path, bank: Bank, train: Dataset, grid: Grid, config: dict[str, Any], *, computed: bool = False
+        cls, path: Path, bank: Bank, train: Dataset, grid: Grid, config: Table, *, computed: bool = False
     ) -> KernelStore:
-        """Write everything but the tiles under another name, then rename: a store that exists is complete in this."""
+        """Write everything but the tiles, under another name first: a store that exists has all of it."""
         if not computed:
             check_space(path, projected_bytes(grid, len(bank)))
         temporary = path.with_name(f".{path.name}.creating")
@@ -115,7 +115,7 @@ class KernelStore:
                 if bank.centred:
                     put_array(group, "row_means", np.full((s, n), np.nan))
                 write_dataset(group, train, grid.tile)
-                header: dict[str, Any] = {
+                header: Table = {
                     "kind": KIND,
                     "schema": SCHEMA,
                     "version": __version__,
@@ -146,12 +146,12 @@ class KernelStore:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all tiles on disk, whether already there or not."""
+        """Bytes that all tiles take on disk once they are there; 0 for a computed store."""
         return 0 if self.computed else self.projected_bytes
 
     @property
     def projected_bytes(self) -> int:
-        """Bytes that all tiles take or would take."""
+        """Bytes that all tiles take on disk, or would take if a computed store had them."""
         return projected_bytes(self.grid, self.s)
 
     @property
@@ -160,7 +160,7 @@ class KernelStore:
         return [] if self.computed else self.grid.pairs()
 
     def check_same(self, bank: Bank, train: Dataset, computed: bool) -> None:
-        """Refuse to go on with a store that holds something else, or holds it in the other way."""
+        """Refuse a store of other data, of other kernels, or of the other kind (stored or computed tiles)."""
         if self.data_hash != train.fingerprint():
             raise StoreError(f"{self.path} was built from other data", "choose another place or remove it")
         if self.bank.recipes() != bank.recipes():
@@ -171,7 +171,8 @@ class KernelStore:
             raise StoreError(f"{self.path} has tiles, it does not compute them", "choose another place or remove it")
 
     def tile_path(self, i: int, j: int) -> Path:
-        return self.path.joinpath("gram", *self._gram.metadata.encode_chunk_key((0, i, j)).split("/"))
+        """The file of tile (i, j) of all kernels."""
+        return self.path / "gram" / "c" / "0" / str(i) / str(j)
 
     def missing(self) -> list[tuple[int, int]]:
         """Tiles not on disk yet."""
@@ -180,7 +181,7 @@ class KernelStore:
 
     @property
     def tiles(self) -> tuple[int, int]:
-        """How many tiles are there and how many there should be, counted without listing those that are not."""
+        """The number of tiles on disk, and how many a complete store has."""
         if self.computed:
             return 0, 0
         return sum(len(self._present(i)) for i in range(self.grid.blocks)), self.grid.tiles
@@ -207,7 +208,7 @@ class KernelStore:
         return not self.bank.centred or not np.isnan(self.row_means()).any()
 
     def remove_partial_files(self) -> None:
-        """Delete what a killed builder left half-written."""
+        """Delete the unfinished files of a builder that was killed."""
         for i in (i for i, j in self.pairs if i == j):
             folder = self.tile_path(i, 0).parent
             for name in _names(folder):
@@ -248,7 +249,7 @@ class KernelStore:
             write_tile_file(path, self.grid.tile, self.s, kernels)
 
     def row_means(self) -> NDArray[np.float64]:
-        """(s, n): zero where nothing is centred, NaN until the centring pass has run."""
+        """The row means (s, n): zero for kernels that are not centred, NaN until the centring pass has run."""
         if not self.bank.centred:
             return np.broadcast_to(0.0, (self.s, self.n))
         means = get(array_of(self._group, "row_means", kinds="f"))
@@ -263,7 +264,7 @@ class KernelStore:
 
 @functools.lru_cache(maxsize=4)
 def opened(path: str, identity: str) -> KernelStore:
-    """The store as a task sees it: opened once a process, and still the one the coordinator meant."""
+    """A store for tasks: opened once in each process, and refused if it is not the one with this id any more."""
     store = KernelStore(Path(path))
     if store.id != identity:
         raise StoreError(f"the store at {path} was replaced during the run")
@@ -271,12 +272,12 @@ def opened(path: str, identity: str) -> KernelStore:
 
 
 def projected_bytes(grid: Grid, s: int) -> int:
-    """What all tiles will take on disk, checksums included."""
+    """Bytes that all tiles take on disk, with their checksums."""
     return grid.tiles * tile_bytes(grid, s)
 
 
 def tile_bytes(grid: Grid, s: int) -> int:
-    """Of the file of one tile: s layers with their checksums, and the index with its own."""
+    """Bytes of the file of one tile: s layers with their checksums, and the index with its own."""
     return s * (4 * grid.tile**2 + 4 + 16) + 4
 
 
@@ -284,7 +285,7 @@ def check_space(path: Path, needed: int) -> None:
     """Refuse before anything is computed when the disk can't hold the tiles."""
     folder = next(parent for parent in [path, *path.parents] if parent.exists())
     free = shutil.disk_usage(folder).free
-    if needed * FREE_MARGIN > free:
+    if needed * format.LAYOUT.free_margin > free:
         raise ResourceError(
             f"the kernels need {needed / 1e9:.2f} GB, the disk of {folder} has {free / 1e9:.2f} GB free",
             "use another disk, fewer kernels or samples, or run.kernels = 'compute'",

@@ -1,28 +1,25 @@
 """Training views and labels inside a store, so that tiles and models are made from the store alone.
 
-Views of a single dense column share arrays, COLUMNS of one type in each: a thousand arrays would take seconds to
+Views of a single dense column share arrays, some hundred of one type in each: a thousand arrays would take seconds to
 create, and half a millisecond each to read again for every tile.
 """
 
 from __future__ import annotations
 
 import re
-from typing import Any
 
 import numpy as np
 import scipy.sparse
 import zarr
-from numpy.typing import NDArray
 
+from dmkl._util.types import Array, Block, Samples, Table
 from dmkl.config import KINDS, TASKS
 from dmkl.data import Dataset, Labels, View
 from dmkl.errors import StoreError
-from dmkl.store.format import put_array
+from dmkl.store.format import LAYOUT, ZarrArray, put_array
 from dmkl.store.validate import array_of, get, require_chunks
 
-SPARSE_CHUNK = 1 << 20  # entries of a sparse view in one chunk
 NODE = re.compile(r"views/[A-Za-z0-9_-]+")
-COLUMNS = 256  # views of one column in one array: what a task reads at once
 
 
 def write_dataset(group: zarr.Group, data: Dataset, tile: int) -> None:
@@ -39,8 +36,8 @@ def write_dataset(group: zarr.Group, data: Dataset, tile: int) -> None:
         elif scipy.sparse.issparse(view.values):
             matrix = scipy.sparse.csr_array(view.values)
             put_array(node, "indptr", matrix.indptr)
-            put_array(node, "indices", matrix.indices, (SPARSE_CHUNK,))
-            put_array(node, "values", matrix.data, (SPARSE_CHUNK,))
+            put_array(node, "indices", matrix.indices, (LAYOUT.sparse_chunk,))
+            put_array(node, "values", matrix.data, (LAYOUT.sparse_chunk,))
         else:
             columns = view.values.shape[1] if view.kind == "features" else tile
             put_array(node, "values", view.values, (tile, columns))
@@ -48,8 +45,8 @@ def write_dataset(group: zarr.Group, data: Dataset, tile: int) -> None:
         put_array(group, "labels", data.labels.values)
 
 
-def describe_dataset(data: Dataset) -> dict[str, Any]:
-    """What a header needs to read views and labels back."""
+def describe_dataset(data: Dataset) -> Table:
+    """The entries of a header from which views and labels are read back."""
     places = _places(data)
     views = [
         {
@@ -66,22 +63,22 @@ def describe_dataset(data: Dataset) -> dict[str, Any]:
     return {"views": views, "labels": about}
 
 
-def _places(data: Dataset) -> dict[str, dict[str, Any]]:
-    """The array each view is in, and which column of it the view is; None when it is the whole array."""
-    places: dict[str, dict[str, Any]] = {}
+def _places(data: Dataset) -> dict[str, Table]:
+    """For each view its array, and its column of that array; None for a view that is the whole array."""
+    places: dict[str, Table] = {}
     columns: dict[str, int] = {}  # so far, by type
     for number, view in enumerate(data.views.values()):
         places[view.name] = {"node": f"views/{number}", "column": None}
         if view.kind == "features" and isinstance(view.values, np.ndarray) and view.values.shape[1] == 1:
             dtype = view.values.dtype.name
-            block, column = divmod(columns.setdefault(dtype, 0), COLUMNS)
+            block, column = divmod(columns.setdefault(dtype, 0), LAYOUT.columns)
             columns[dtype] += 1
             places[view.name] = {"node": f"views/columns-{dtype}-{block}", "column": column}
     return places
 
 
-def read_labels(group: zarr.Group, header: dict[str, Any], n: int) -> Labels | None:
-    """The labels of n samples, ValueError if they cannot be."""
+def read_labels(group: zarr.Group, header: Table, n: int) -> Labels | None:
+    """The labels of n samples; ValueError if they are damaged."""
     if header["labels"] is None:
         return None
     task, classes = header["labels"]["task"], tuple(header["labels"]["classes"])
@@ -96,8 +93,8 @@ def read_labels(group: zarr.Group, header: dict[str, Any], n: int) -> Labels | N
     return Labels(task, values, classes)
 
 
-def check_classes(task: Any, classes: tuple[Any, ...]) -> None:
-    """ValueError unless there are as many classes, by name, as such a task has."""
+def check_classes(task: str, classes: tuple[object, ...]) -> None:
+    """Raise ValueError unless the classes are names, as many as a task of this kind has."""
     few = {"binary": 2, "regression": 0}.get(task, len(classes))
     if task not in TASKS[1:] or len(classes) != few or not (classes or task == "regression"):
         raise ValueError(f"task '{task}' with {len(classes)} classes")
@@ -108,16 +105,16 @@ def check_classes(task: Any, classes: tuple[Any, ...]) -> None:
 class StoredViews:
     """Reads rows or rectangles of stored views of n samples."""
 
-    def __init__(self, group: zarr.Group, header: dict[str, Any], n: int) -> None:
+    def __init__(self, group: zarr.Group, header: Table, n: int) -> None:
         self._group = group
-        self.entries: dict[str, dict[str, Any]] = {}
+        self.entries: dict[str, Table] = {}
         for number, entry in enumerate(header["views"]):
             self.entries[entry["name"]] = _checked({"node": f"views/{number}", "column": None, **entry}, n)
-        self._arrays: dict[str, zarr.Array[Any]] = {}  # open ones: opening takes as long as reading a block
-        self._taken: tuple[Any, Any] = (None, None)  # what views of one column were last taken from
+        self._arrays: dict[str, ZarrArray] = {}  # open ones: opening takes as long as reading a block
+        self._taken: tuple[object, Block] | None = None  # the last block that views of one column were taken from
 
     def require_samples(self) -> None:
-        """Refuse a number of samples that the file is too small for."""
+        """Refuse a claimed number of samples that the file is too small for."""
         view, entry = next(iter(self.entries.items()))
         if entry["sparse"]:
             self.block(view, slice(0, 0))
@@ -125,8 +122,8 @@ class StoredViews:
         else:
             require_chunks(self._values(view), (slice(None), slice(0, 1)))
 
-    def _values(self, view: str) -> zarr.Array[Any]:
-        """The array that a dense view is in, of the shape the header says."""
+    def _values(self, view: str) -> ZarrArray:
+        """The array of a dense view, checked for the shape that the header claims."""
         entry = self.entries[view]
         array = self._opened(f"{entry['node']}/values", "f")
         rows, columns = entry["shape"]
@@ -135,13 +132,13 @@ class StoredViews:
             raise StoreError(f"array '{array.name}' of {array.store} has shape {array.shape}, not {shape}")
         return array
 
-    def _opened(self, name: str, kinds: str) -> zarr.Array[Any]:
+    def _opened(self, name: str, kinds: str) -> ZarrArray:
         if name not in self._arrays:
             self._arrays[name] = array_of(self._group, name, kinds=kinds)
         return self._arrays[name]
 
-    def block(self, view: str, rows: slice) -> Any:
-        """Some rows of the array that a feature view is in (dense or CSR)."""
+    def block(self, view: str, rows: slice) -> Block:
+        """Some rows of the array of a feature view (dense or CSR)."""
         entry = self.entries[view]
         if not entry["sparse"]:
             return get(self._values(view), (rows,))
@@ -161,26 +158,26 @@ class StoredViews:
             raise StoreError(f"the sparse view '{view}' of {self._group.store} is damaged ({error})") from error
         return block
 
-    def inside(self, view: str, block: Any) -> Any:
+    def inside(self, view: str, block: Block) -> Block:
         """The view's own part of a block of its array."""
         column = self.entries[view]["column"]
         return block if column is None else block[:, column : column + 1]
 
-    def rectangle(self, view: str, rows: slice, columns: slice) -> NDArray[Any]:
+    def rectangle(self, view: str, rows: slice, columns: slice) -> Array:
         """Some entries of a distance or kernel view."""
         return get(self._values(view), (rows, columns))
 
-    def take(self, view: str, chosen: NDArray[np.int64], tile: int) -> View:
+    def take(self, view: str, chosen: Samples, tile: int) -> View:
         """The chosen samples (ascending) of a feature view, read once for views that share an array."""
         entry = self.entries[view]
         if entry["column"] is None:
             return View(view, entry["kind"], self._take(view, chosen, tile))
         asked = (entry["node"], chosen.tobytes(), tile)
-        if self._taken[0] != asked:
+        if self._taken is None or self._taken[0] != asked:
             self._taken = asked, self._take(view, chosen, tile)
         return View(view, entry["kind"], self.inside(view, self._taken[1]))
 
-    def _take(self, view: str, chosen: NDArray[np.int64], tile: int) -> Any:
+    def _take(self, view: str, chosen: Samples, tile: int) -> Block:
         entry = self.entries[view]
         blocks = [self.block(view, slice(0, 0))]  # so that choosing nothing gives no rows, of the right width
         for start in range(0, entry["shape"][0], tile):
@@ -191,8 +188,8 @@ class StoredViews:
         return stack(blocks)
 
 
-def _checked(entry: dict[str, Any], n: int) -> dict[str, Any]:
-    """A view as a header describes it, ValueError if there is no such view."""
+def _checked(entry: Table, n: int) -> Table:
+    """A header's entry of a view; ValueError if it describes no valid view."""
     rows, columns = entry["shape"]
     column = entry["column"]
     if not isinstance(entry["name"], str) or entry["kind"] not in KINDS or NODE.fullmatch(entry["node"]) is None:

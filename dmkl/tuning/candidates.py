@@ -5,21 +5,23 @@ from __future__ import annotations
 import dataclasses
 import typing
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 from dmkl.config import construct, refuse_unknown
 from dmkl.data import Labels
 from dmkl.errors import ConfigError, did_you_mean
-from dmkl.solvers import FORMULATIONS, Formulation, grid
+from dmkl.problems import FORMULATIONS, Formulation
+from dmkl.problems.base import Candidates, Constant, Values
+from dmkl.solvers import grid
 from dmkl.stack import KernelStack
 
 SEARCHED = ("C", "lam", "q", "p")  # constants that a formulation's own grid is about
-Values = Mapping[str, Sequence[Any]]
-Tables = tuple[type[Formulation], Values]  # a formulation with values of some of its constants
+Tables = tuple[type[Formulation], Candidates]  # a formulation with values of some of its constants
 Candidate = Formulation | type[Formulation] | Tables
 
 
-def named_candidates(names: Sequence[str], values: Values, fixed: Mapping[str, Mapping[str, Any]]) -> list[Tables]:
+def named_candidates(
+    names: Sequence[str], values: Candidates, fixed: Mapping[str, Mapping[str, Constant]]
+) -> list[Tables]:
     """Formulations with the values that a user names for their constants, checked before any work.
 
     Parameters
@@ -54,10 +56,11 @@ def named_candidates(names: Sequence[str], values: Values, fixed: Mapping[str, M
             )
     found: list[Tables] = []
     for name, cls in zip(names, classes, strict=True):
-        refuse_unknown(fixed.get(name, {}), constant_names(cls), "[formulation]")
-        given = {constant: [value] for constant, value in fixed.get(name, {}).items() if constant not in SEARCHED}
-        given |= {constant: list(tried) for constant, tried in values.items() if constant in constant_names(cls)}
-        found.append((cls, _checked(name, cls, given)))
+        own = fixed.get(name, {})
+        refuse_unknown(own, constant_names(cls), "[formulation]")
+        chosen: Values = {constant: [value] for constant, value in own.items() if constant not in SEARCHED}
+        chosen |= {constant: list(tried) for constant, tried in values.items() if constant in constant_names(cls)}
+        found.append((cls, _checked(name, cls, chosen)))
     return found
 
 
@@ -89,7 +92,7 @@ def paths(candidates: Sequence[Formulation]) -> list[list[int]]:
     return [[i for i, other in enumerate(kind) if other == one] for one in dict.fromkeys(kind)]
 
 
-def constant_names(cls: type[Any]) -> list[str]:
+def constant_names(cls: type[Formulation]) -> list[str]:
     """The constants of a formulation, in the order of its definition."""
     return [field.name for field in dataclasses.fields(cls)]
 
@@ -99,16 +102,17 @@ def _kind(candidate: Formulation) -> tuple[object, ...]:
     return type(candidate), *(None if type(value) in (int, float) else value for value in values)
 
 
-def _checked(name: str, cls: type[Formulation], values: Values) -> dict[str, list[Any]]:
+def _checked(name: str, cls: type[Formulation], values: Candidates) -> Values:
     """The values converted as the formulation expects them (norm = 2 becomes "2"), each checked with the first values
     of the other constants."""
     hints = typing.get_type_hints(cls)
     others = {} if "lam" in values else {constant: tried[0] for constant, tried in cls.usual.items()}
     others |= {constant: tried[0] for constant, tried in values.items()}
 
-    def converted(constant: str, value: object) -> Any:
+    def converted(constant: str, value: Constant) -> Constant:
         table = {**others, constant: value}
         texts = {key: str(one) if hints.get(key) is str else one for key, one in table.items()}
-        return getattr(construct(cls, texts, f"the grid of {name}:"), constant)
+        checked: Constant = getattr(construct(cls, texts, f"the grid of {name}:"), constant)
+        return checked
 
     return {constant: [converted(constant, value) for value in tried] for constant, tried in values.items()}

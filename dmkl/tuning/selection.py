@@ -6,14 +6,13 @@ import csv
 import io
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from dmkl._util.types import Float64
+from dmkl._util.types import Float64, Table
 from dmkl.config import RULES
 from dmkl.errors import ConfigError, SolverError, did_you_mean
-from dmkl.solvers import FORMULATIONS, Formulation, describe
+from dmkl.problems import FORMULATIONS, Formulation, describe
 
 NUMBERS = ("mean", "se", "kernels", "passes", "svm_calls", "unproved", "seconds")  # columns of a table
 
@@ -102,7 +101,7 @@ class Tuned:
     def svm_calls(self) -> int:
         return sum(row.svm_calls for row in self.rows)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Table:
         """The table for JSON, with the constants of every point by name."""
         names = {cls: name for name, cls in FORMULATIONS.items()}
         table = []

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from markupsafe import Markup
 
+from dmkl._util.types import Table
 from dmkl.report.charts import Axis, Series, around, line_chart
 from dmkl.report.contents import Contents
 from dmkl.report.markup import NOTHING, Section, block, details, paragraph, section, table
@@ -37,7 +36,7 @@ def course(contents: Contents) -> Section:
     )
 
 
-def _objective(rounds: list[dict[str, Any]], x: Axis) -> Markup:
+def _objective(rounds: list[Table], x: Axis) -> Markup:
     """Objective and lower bound, summed over the outputs; early bounds may lie outside the chart."""
     lines = {
         name: [(r["passes"], r[name]) for r in rounds if r.get(name) is not None] for name in ("objective", "dual")

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from markupsafe import Markup
 
-from dmkl._util.types import Float64
+from dmkl._util.types import Float64, Table
 from dmkl.report.contents import Contents
 from dmkl.report.images import SERIES, picture
 from dmkl.report.markup import BARS, NOTHING, Section, bar, block, legend, number, paragraph, percent, section, table
@@ -42,7 +40,7 @@ def durations(contents: Contents) -> Section:
     return section("Time", *pieces, _timeline(contents.timeline))
 
 
-def _timeline(timeline: dict[str, Any]) -> Markup:
+def _timeline(timeline: Table) -> Markup:
     """One stripe a worker over time: the colour shows what it did most, the strength how busy it was."""
     if not timeline or not timeline["rows"]:
         return NOTHING

@@ -25,16 +25,16 @@ KERNELS = 6  # with a row of their own; the others are summed in one
 
 def samples(contents: Contents) -> Section | None:
     kept, model = contents.predictions, contents.model
-    if kept is None or model is None or not len(kept.opened.which):
+    if kept is None or model is None or not len(kept.explained.samples):
         return None
-    cards = [_card(model, kept, place) for place in range(len(kept.opened.which))]
+    cards = [_card(model, kept, place) for place in range(len(kept.explained.samples))]
     words = FOR_A_TARGET if model.task == "regression" else FOR_A_CLASS
     return section("Explanations of single predictions", paragraph(words, OTHERS), block("cards", *cards))
 
 
 def _card(model: Model, kept: Predictions, place: int) -> Markup:
-    opened, i = kept.opened, int(kept.opened.which[place])
-    added = opened.added[place]
+    explained, i = kept.explained, int(kept.explained.samples[place])
+    added = explained.contributions[place]
     order = np.argsort(-np.abs(added), kind="stable")
     shown = [a for a in order[:KERNELS] if added[a]]
     parts: list[tuple[str, float]] = [(model.bank.kernels[a].name, float(added[a])) for a in shown]
@@ -43,7 +43,7 @@ def _card(model: Model, kept: Predictions, place: int) -> Markup:
         parts.append(
             (f"the other {rest:,} kernels" if rest > 1 else "the other kernel", float(added[order[KERNELS:]].sum()))
         )
-    parts.append(("intercept", float(opened.intercept[place])))
+    parts.append(("intercept", float(explained.intercept[place])))
     total, largest = sum(value for _, value in parts), max(abs(value) for _, value in parts) or 1.0
     size = sum(abs(value) for _, value in parts) or 1.0
     rows: list[tuple[Cell, ...]] = [
@@ -56,15 +56,15 @@ def _card(model: Model, kept: Predictions, place: int) -> Markup:
 
 
 def _outcome(model: Model, kept: Predictions, place: int) -> str:
-    i = int(kept.opened.which[place])
+    i = int(kept.explained.samples[place])
     if model.task == "regression":
         return f"true value {number(float(kept.truth.values[i]))}"
-    winner = kept.opened.winners[place]
+    output = kept.explained.outputs[place]
     wrong = mistakes(model, kept.scores[[i]], kept.truth.take([i]))[0]
     if model.task == "multilabel":
         real = [name for name, inside in zip(model.classes, kept.truth.values[i], strict=True) if inside]
         labels = ", ".join(real[:KERNELS]) + (" ..." if len(real) > KERNELS else "") if real else "none"
         verdict = "not all labels predicted correctly" if wrong else "all labels predicted correctly"
-        return f"most likely label {winner}, true labels: {labels} ({verdict})"
+        return f"most likely label {output}, true labels: {labels} ({verdict})"
     true = model.classes[int(kept.truth.values[i])]
-    return f"predicted {winner}, true class: {true} (wrong)" if wrong else f"predicted {winner} (correct)"
+    return f"predicted {output}, true class: {true} (wrong)" if wrong else f"predicted {output} (correct)"

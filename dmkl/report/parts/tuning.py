@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import base64
-from typing import Any
 
 from markupsafe import Markup
 
+from dmkl._util.types import Table
 from dmkl.report.contents import Contents, metric_title
 from dmkl.report.markup import NOTHING, Section, figure, paragraph, section, table
 
@@ -25,7 +25,7 @@ def tuning(contents: Contents) -> Section | None:
     return section("Tuning", paragraph(words), drawn, _table(found))
 
 
-def _table(found: dict[str, Any]) -> Markup:
+def _table(found: Table) -> Markup:
     sign = 1.0 if found.get("larger_is_better", True) else -1.0  # runs of older versions lack it: larger was better
     rows = sorted(enumerate(found["table"]), key=lambda entry: _rank(entry[1]["mean"], sign))[:SHOWN]
     names = [name for name in found["table"][0] if all(isinstance(row[name], int | float | None) for _, row in rows)]

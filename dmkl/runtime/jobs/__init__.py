@@ -10,7 +10,6 @@ from dmkl._util.registry import Registry
 from dmkl.runtime.jobs.base import Scheduler
 
 SCHEDULERS: Registry[Scheduler] = Registry("batch scheduler")
-SCHEDULERS.register("slurm", "dmkl.runtime.jobs.slurm:SLURM")
 
 
 def find_scheduler(cluster: str) -> Scheduler | None:
@@ -25,3 +24,6 @@ def default_scheduler() -> str:
     """The name of the first scheduler whose commands are on this machine, or of the first of all."""
     here = (name for name, scheduler in SCHEDULERS.items() if not scheduler.missing())
     return next(here, next(iter(SCHEDULERS)))
+
+
+SCHEDULERS.register("slurm", "dmkl.runtime.jobs.slurm:SLURM")

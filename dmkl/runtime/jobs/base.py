@@ -47,7 +47,7 @@ class Scheduler(ABC):
 
     @abstractmethod
     def read_queue(self, output: str) -> dict[str, QueuedJob]:
-        """The jobs, by number, in the output of `queue`."""
+        """The jobs in the output of `queue`, by number: the digits alone, as dask-jobqueue stores them."""
 
     @abstractmethod
     def worker_options(self, profile: Profile, logs: Path) -> dict[str, object]:

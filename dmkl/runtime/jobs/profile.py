@@ -173,7 +173,7 @@ def _find(cluster: str) -> Path:
         if path.is_file():
             return path
     known = sorted({path.stem for place in PLACES for path in place.expanduser().glob("*.toml")})
-    made = f"make one with: dmkl cluster profile {scheduler} > {PLACES[0]}/{scheduler}.toml"
+    made = f"make one: mkdir -p {PLACES[0]}; dmkl cluster profile {scheduler} > {PLACES[0]}/{scheduler}.toml"
     searched = " or ".join(str(path) for path in candidates)
     raise ConfigError(f"no cluster profile {searched}", did_you_mean(name, known) if known else made)
 

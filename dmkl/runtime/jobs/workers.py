@@ -49,7 +49,7 @@ from dmkl.runtime.jobs.profile import Profile
 from dmkl.runtime.tls import require_private, security
 
 NAME = "dmkl"  # of the Dask cluster; its workers are dmkl-0, dmkl-1 ...
-Options = dict[str, Any]  # keyword arguments of dask-jobqueue, which is untyped
+Arguments = dict[str, Any]  # keyword arguments of dask-jobqueue, which is untyped
 SCHEDULER_FILE, STATE_FILE = "scheduler.json", "state.json"
 
 
@@ -267,14 +267,14 @@ def job_name(folder: Path) -> str:
     return f"dmkl-{hashlib.blake2b(str(folder.absolute()).encode(), digest_size=4).hexdigest()}"
 
 
-def job_options(scheduler: Scheduler, profile: Profile, folder: Path) -> Options:
+def job_options(scheduler: Scheduler, profile: Profile, folder: Path) -> Arguments:
     """A profile as dask-jobqueue's arguments. All that matter are set, so that its own configuration files do not."""
     logs = Path(profile.log_directory).expanduser().absolute() if profile.log_directory else folder.absolute()
     arguments = ["--dashboard-address", "127.0.0.1:0"]
     if profile.lifetime:
         lifetime, stagger = profile.lifetime
         arguments += ["--lifetime", f"{lifetime:.0f}s", "--lifetime-stagger", f"{stagger:.0f}s"]
-    own: Options = scheduler.worker_options(profile, logs)
+    own: Arguments = scheduler.worker_options(profile, logs)
     return {
         "queue": profile.queue or None,
         "cores": profile.cores,

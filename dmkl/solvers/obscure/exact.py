@@ -28,11 +28,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from dmkl._util.jit import jit
-from dmkl._util.types import Float64, Samples
+from dmkl._util.types import Float64, FloatArray, Samples
 from dmkl.problems.p_norm import PNorm, weigh
 from dmkl.problems.row_losses import RowLoss, onto_simplex
 from dmkl.solvers.certificate import relative_gap
-from dmkl.solvers.obscure.kernel_values import KernelBlock, Values
+from dmkl.solvers.obscure.kernel_values import KernelBlock
 
 
 @dataclass(frozen=True)
@@ -145,7 +145,7 @@ def solve_exact(
 # the SVM of one kernel
 
 
-def _solve_svm(K: Values, loss: RowLoss, B: Float64, tol: float, rng: np.random.Generator) -> tuple[Float64, int]:
+def _solve_svm(K: FloatArray, loss: RowLoss, B: Float64, tol: float, rng: np.random.Generator) -> tuple[Float64, int]:
     """Improve B in place until the gap at this kernel is small; its scores (n, m) and the number of sweeps."""
     F, sweeps = _products(K, B), 0
     while sweeps < OPTIONS.sweeps:
@@ -158,7 +158,7 @@ def _solve_svm(K: Values, loss: RowLoss, B: Float64, tol: float, rng: np.random.
     return np.ascontiguousarray(F.T), sweeps
 
 
-def _products(K: Values, B: Float64) -> Float64:
+def _products(K: FloatArray, B: Float64) -> Float64:
     """(K B)' in float64 whatever the type of K, a few rows at a time."""
     support = np.flatnonzero(B.any(axis=1))
     F = np.zeros((B.shape[1], len(B)))
@@ -170,7 +170,7 @@ def _products(K: Values, B: Float64) -> Float64:
 
 
 @jit(fastmath={"reassoc", "contract"})
-def ascend(K: Values, Y: Float64, labels: Samples, C: float, order: Samples, B: Float64, F: Float64) -> int:
+def ascend(K: FloatArray, Y: Float64, labels: Samples, C: float, order: Samples, B: Float64, F: Float64) -> int:
     """One exact step on each row of `order`; B (n, m) and F (m, n) are changed. Returns how many rows moved."""
     n, m = B.shape
     v, new, scores, moved = np.empty(m), np.empty(m), np.empty(m), 0

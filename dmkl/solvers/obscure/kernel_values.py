@@ -19,15 +19,12 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dmkl._util.jit import jit
-from dmkl._util.types import Float64, Samples
+from dmkl._util.types import Float64, FloatArray, FloatType, Samples
 from dmkl.runtime import Runtime
 from dmkl.solvers.precision import sum_dtype
 from dmkl.stack import KernelStack, Source
-
-Values: TypeAlias = NDArray[np.float32] | NDArray[np.float64]  # kernel values as the stack has them, or sums of them
 
 
 @dataclass(frozen=True)
@@ -53,9 +50,9 @@ class BatchValues:
 
     samples: Samples
     before: Samples
-    K: Values  # (s, batch, batch)
+    K: FloatArray  # (s, batch, batch)
     G: Float64  # (s, batch, m)
-    between: Values  # (s, batch, before)
+    between: FloatArray  # (s, batch, before)
 
     def scores(self, coef: Float64) -> Float64:
         """(s, batch, m): scores under coefficients (n, m) of which only those of `before` have changed since."""
@@ -141,13 +138,13 @@ def _at_once(function: Callable[..., BatchValues], *arguments: Any) -> Callable[
     return lambda: found
 
 
-def _values_task(source: Source, rows: Samples, columns: Samples, coef: Float64 | None) -> Values:
+def _values_task(source: Source, rows: Samples, columns: Samples, coef: Float64 | None) -> FloatArray:
     """Kernel values, or the scores that the coefficients of these columns give."""
     values = source.cross(rows, columns)
     return values if coef is None else _product(values, coef)
 
 
-def _product(values: Values, coef: Float64) -> Values:
+def _product(values: FloatArray, coef: Float64) -> FloatArray:
     return np.asarray(np.matmul(values, coef.astype(values.dtype)))
 
 
@@ -157,7 +154,7 @@ def _product(values: Values, coef: Float64) -> Values:
 class KernelBlock(Protocol):
     """All kernels on the w samples of a working set."""
 
-    def combined(self, weights: Float64) -> Values:
+    def combined(self, weights: Float64) -> FloatArray:
         """(w, w): the weighted sum."""
 
     def crossed(self, points: Sequence[Float64], B: Float64) -> Float64:
@@ -207,7 +204,7 @@ def open_block(
 
 def _gathered(
     stack: KernelStack, source: Source, samples: Samples, known: tuple[Samples, KernelBlock] | None
-) -> Values:
+) -> FloatArray:
     """K[:, samples, samples]; only rows of samples that are not known are asked for."""
     block = np.empty((stack.s, len(samples), len(samples)), stack.dtype)
     new = np.ones(len(samples), dtype=bool)
@@ -228,11 +225,11 @@ def _gathered(
 class HeldBlock:
     """All kernels (s, w, w) in memory."""
 
-    def __init__(self, K: Values, dtype: np.dtype[Any], runtime: Runtime) -> None:
+    def __init__(self, K: FloatArray, dtype: FloatType, runtime: Runtime) -> None:
         self.K, self._dtype, self._runtime = K, dtype, runtime
 
-    def combined(self, weights: Float64) -> Values:
-        total: Values = np.empty(self.K.shape[1:], self._dtype)
+    def combined(self, weights: Float64) -> FloatArray:
+        total: FloatArray = np.empty(self.K.shape[1:], self._dtype)
         starts = range(0, len(total), OPTIONS.rows)
         self._map(
             _combine_rows, [(self.K, weights, start, min(start + OPTIONS.rows, len(total)), total) for start in starts]
@@ -253,13 +250,13 @@ class HeldBlock:
 class StreamedBlock:
     """Kernels whose values are asked for again in every question."""
 
-    def __init__(self, stack: KernelStack, source: Source, samples: Samples, dtype: np.dtype[Any]) -> None:
+    def __init__(self, stack: KernelStack, source: Source, samples: Samples, dtype: FloatType) -> None:
         self._stack, self._source, self._samples, self._dtype = stack, source, samples, dtype
         self._parts = source.pieces(samples)
         self._starts = np.cumsum([0, *map(len, self._parts)])
 
-    def combined(self, weights: Float64) -> Values:
-        total: Values = np.empty((len(self._samples),) * 2, self._dtype)
+    def combined(self, weights: Float64) -> FloatArray:
+        total: FloatArray = np.empty((len(self._samples),) * 2, self._dtype)
         tasks = ((self._source, part, self._samples, weights, self._dtype) for part in self._parts)
         for start, rows in zip(self._starts, self._stack.runtime.map(_sum_task, tasks), strict=False):
             total[start : start + len(rows)] = rows
@@ -283,7 +280,7 @@ class StreamedBlock:
 
 
 @jit(fastmath={"reassoc", "contract"})
-def _combine_rows(K: Values, weights: Float64, start: int, stop: int, total: Values) -> None:
+def _combine_rows(K: FloatArray, weights: Float64, start: int, stop: int, total: FloatArray) -> None:
     for i in range(start, stop):
         for j in range(K.shape[2]):
             total[i, j] = 0.0
@@ -294,7 +291,7 @@ def _combine_rows(K: Values, weights: Float64, start: int, stop: int, total: Val
                     total[i, j] += weight * K[a, i, j]
 
 
-def _cross_kernel(K: Values, points: Sequence[Float64], B: Float64) -> list[float]:
+def _cross_kernel(K: FloatArray, points: Sequence[Float64], B: Float64) -> list[float]:
     support = np.flatnonzero(B.any(axis=1))
     totals = np.zeros(len(points))
     for start in range(0, len(K), OPTIONS.rows):
@@ -304,7 +301,7 @@ def _cross_kernel(K: Values, points: Sequence[Float64], B: Float64) -> list[floa
     return [float(total) for total in totals]
 
 
-def _sum_task(source: Source, rows: Samples, columns: Samples, weights: Float64, dtype: np.dtype[Any]) -> Values:
+def _sum_task(source: Source, rows: Samples, columns: Samples, weights: Float64, dtype: FloatType) -> FloatArray:
     """sum_a u_a K_a[rows, columns]."""
     values = source.cross(rows, columns)
     total = np.tensordot(weights, values.reshape(len(values), -1), 1).reshape(len(rows), len(columns))

@@ -23,14 +23,13 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array, issparse
 
 from dmkl._util.jit import jit
-from dmkl._util.types import Float64, Samples
+from dmkl._util.types import Float64, FloatArray, Samples
 from dmkl.events import Progress
 from dmkl.problems.p_norm import PNorm, weigh
 from dmkl.problems.row_losses import RowLoss, subgradient
 from dmkl.solvers.obscure.kernel_values import (
     NO_SAMPLES,
     BatchValues,
-    Values,
     background,
     batch_values,
     may_run_ahead,
@@ -253,7 +252,7 @@ def step_size(numbers: Float64, q: float, lam: float, radius: float, norm: float
 
 @jit()
 def take_steps(
-    K: Values,
+    K: FloatArray,
     G: Float64,
     Y: Float64,
     labels: Samples,

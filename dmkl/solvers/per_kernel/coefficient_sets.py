@@ -22,13 +22,13 @@ from numpy.typing import NDArray
 from scipy.sparse import csc_array, hstack
 
 from dmkl._util.batching import in_batches
-from dmkl._util.types import Float64, Mask, Samples
+from dmkl._util.types import Float64, FloatArray, Mask, Samples
 from dmkl.problems.mikl import MIKL
 from dmkl.problems.proxes import TINY, GroupNorm
 from dmkl.runtime.base import itself
 from dmkl.solvers.blocks import block_room
 from dmkl.solvers.per_kernel.forward_backward import CompactPoint, descend, first_step, lower_bound, start_at
-from dmkl.solvers.per_kernel.kernel_rows import Grams, HeldRows, KernelRows, StreamedRows, Values
+from dmkl.solvers.per_kernel.kernel_rows import Grams, HeldRows, KernelRows, StreamedRows
 from dmkl.solvers.per_kernel.newton import polish
 from dmkl.solvers.problem import Problem
 from dmkl.solvers.state import MethodState, State
@@ -95,19 +95,19 @@ class CompactProblem:
         return polish(rows, self.norm, point, self.gap) if newton and point.gap > self.gap else point
 
 
-def solve_held(rows: Values, union: Mask, compact: CompactProblem, grams: Grams | None) -> CompactPoint:
+def solve_held(rows: FloatArray, union: Mask, compact: CompactProblem, grams: Grams | None) -> CompactPoint:
     """Solve the compact problem of one class, from rows (p, n) that were gathered for several classes."""
     mine = compact.members[union]
     return compact.minimise(HeldRows(rows if mine.all() else rows[mine], compact.y, compact.room, grams))
 
 
-def gram_of(rows: Values, place: int, n: int) -> Float64:
+def gram_of(rows: FloatArray, place: int, n: int) -> Float64:
     """K_a' K_a of the kernel with the n rows at this place; the Newton matrices of all classes are sums of these."""
     own = np.asarray(rows[place * n : (place + 1) * n], dtype=np.float64)
     return np.asarray(own.T @ own)
 
 
-def step_of(rows: Values, n: int) -> float:
+def step_of(rows: FloatArray, n: int) -> float:
     """The step size of forward-backward splitting for these rows, which does not depend on the labels."""
     return first_step(HeldRows(rows, np.ones(n)))
 

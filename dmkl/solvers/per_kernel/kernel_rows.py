@@ -11,12 +11,10 @@ from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
-from dmkl._util.types import Float64, Mask, Samples
+from dmkl._util.types import Float64, FloatArray, Mask, Samples
 from dmkl.stack import KernelStack
 
-Values: TypeAlias = NDArray[np.float32] | NDArray[np.float64]  # kernel values as the stack has them
 Grams: TypeAlias = Mapping[int, Float64]  # K_a' K_a by kernel, where the norm's groups are whole kernels
 
 
@@ -73,7 +71,7 @@ class HeldRows:
         K_a' K_a of whole kernels.
     """
 
-    def __init__(self, rows: Values, y: Float64, room: float = np.inf, grams: Grams | None = None) -> None:
+    def __init__(self, rows: FloatArray, y: Float64, room: float = np.inf, grams: Grams | None = None) -> None:
         self._rows, self._y, self._room, self._grams = rows, y, room, grams or {}
 
     @property

@@ -1,4 +1,4 @@
-"""A model as one file: a zipped Zarr group of plain arrays and JSON. Opening it runs nothing."""
+"""A model as one file: a zipped Zarr group of plain arrays and JSON. Opening a file runs no code from it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import json
 import os
 import zipfile
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import zarr
@@ -17,21 +16,20 @@ from dmkl._util.files import make_folder, writing
 from dmkl.data import Dataset, View
 from dmkl.errors import OutputError, ResourceError, StoreError, one_line
 from dmkl.kernels import Bank
-from dmkl.model.checks import check_model
 from dmkl.model.model import Model
 from dmkl.store.format import put_array
 from dmkl.store.validate import array_of, get, read_header
-from dmkl.store.views import StoredViews, describe_dataset, write_dataset
+from dmkl.store.views import StoredViews, check_classes, describe_dataset, write_dataset
 from dmkl.version import __version__
 
 SCHEMA = 1
 KIND = "model"
-ROWS = 4096  # support samples in one chunk
+ROWS = 4096  # support samples in a chunk of the file
 ARRAYS = ("samples", "weights", "scales", "coef", "shift", "intercept")
 
 
 def save_model(path: Path, model: Model) -> None:
-    """Write under another name, then rename."""
+    """Write a model to a file; an older file is replaced as a whole."""
     make_folder(path.parent)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.partial")
     with writing(path):
@@ -62,7 +60,15 @@ def save_model(path: Path, model: Model) -> None:
 
 
 def load_model(path: Path) -> Model:
-    """Read a model file, refusing what is not one."""
+    """Read a model from a file.
+
+    Raises
+    ------
+    OutputError
+        If there is no such file.
+    StoreError
+        If the file is damaged or is not a model.
+    """
     if not path.is_file():
         raise OutputError(f"no model at {path}", "train one with: dmkl train")
     try:
@@ -83,7 +89,7 @@ def load_model(path: Path) -> Model:
 
 def _read(group: zarr.Group, where: str) -> Model:
     header = read_header(group, KIND, SCHEMA, where)
-    arrays: dict[str, Any] = {name: get(array_of(group, name)) for name in ARRAYS}
+    arrays = {name: get(array_of(group, name)) for name in ARRAYS}
     everything = np.arange(len(arrays["samples"]))
     views: dict[str, View] = {}
     if header["dataset"]:
@@ -98,3 +104,49 @@ def _read(group: zarr.Group, where: str) -> Model:
         per_kernel=bool(header.get("per_kernel", False)),
         **arrays,
     )
+
+
+def check_model(model: Model) -> None:
+    """Refuse a model from a file whose parts do not fit each other; the ValueError names the first such part."""
+    check_classes(model.task, model.classes)
+    s, support = len(model.bank), len(model.samples)
+    m = 1 if model.task in ("binary", "regression") else len(model.classes)
+    columns = m * s if model.per_kernel else m
+    shapes = {
+        "samples": (support,),
+        "weights": (m, s),
+        "scales": (s,),
+        "coef": (support, columns),
+        "shift": (columns,),
+        "intercept": (m,),
+    }
+    for name, shape in shapes.items():
+        values = getattr(model, name)
+        kind = "i" if name == "samples" else "f"
+        if values.shape != shape or values.dtype.kind != kind:
+            raise ValueError(f"{name} of shape {values.shape} and type {values.dtype}, not {shape}")
+        if not np.isfinite(values).all():
+            raise ValueError(f"{name} has values that are not finite")
+    beyond = len(model.samples) > 0 and int(model.samples[-1]) >= model.bank.n
+    if type(model.bank.n) is not int or (np.diff(model.samples, prepend=-1) < 1).any() or beyond:
+        raise ValueError(f"samples are not ascending numbers below {model.bank.n}")
+    _check_views(model)
+
+
+def _check_views(model: Model) -> None:
+    widths = model.about["widths"]
+    kinds = {kernel.view: kernel.function.view_kind for kernel in model.bank.kernels}
+    model.bank.check_views(kinds)
+    for name, kind in kinds.items():
+        if type(widths[name]) is not int or widths[name] < 1:
+            raise ValueError(f"view '{name}' has {widths[name]} columns")
+        if kind != "features" and widths[name] != model.bank.n:
+            raise ValueError(f"view '{name}' relates to {widths[name]} samples, not {model.bank.n}")
+        if kind != "features":
+            continue
+        view = model.views[name]
+        if view.kind != kind or view.values.shape != (len(model.samples), widths[name]):
+            raise ValueError(f"view '{name}' has shape {view.values.shape}")
+        numbers = view.values if isinstance(view.values, np.ndarray) else view.values.data
+        if not np.isfinite(numbers).all():
+            raise ValueError(f"view '{name}' has values that are not finite")
