@@ -20,14 +20,13 @@ import numpy as np
 from dmkl._util.batching import in_batches
 from dmkl._util.types import Float64, FloatArray, FloatType, Mask, Samples
 from dmkl.runtime.base import run_task
+from dmkl.solvers import blocks
 from dmkl.solvers.blocks import block_room, require_room
 from dmkl.solvers.certificate import Certificate
 from dmkl.solvers.columns import column, with_columns
 from dmkl.solvers.problem import Problem
 from dmkl.solvers.state import MethodState, NoState, State
 from dmkl.solvers.working_sets import first_sets, next_set, whole
-
-GROWTH_ROOM = 4  # how many times its first size a block of random samples is expected to reach
 
 
 class BlockOptions(TypedDict, total=False):
@@ -225,7 +224,7 @@ class OneVsRest:
             total = 0
             for k in classes:
                 known = state.primal[k] < np.inf or state.coef.indptr[k] < state.coef.indptr[k + 1]
-                total += self._bytes(problem, state, k) * (1 if known else GROWTH_ROOM)
+                total += self._bytes(problem, state, k) * (1 if known else blocks.OPTIONS.growth_room)
             return total
 
         return expected
