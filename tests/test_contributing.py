@@ -18,7 +18,7 @@ ROOT = Path(dmkl.__file__).parent.parent
 ADDING = ROOT / "dmkl/docs/adding"
 FILE = re.compile(r"^\d\. New file `(\S+)`:\n\n   ```python\n(.*?)^   ```\n", re.DOTALL | re.MULTILINE)
 LINE = re.compile(
-    r"^\d\. One line (?:at the end of|in `(\w+)` of) `(\S+)`:\n\n   ```python\n   (.*)\n   ```\n", re.MULTILINE
+    r"^\d\. One line (?:below the others in|in `(\w+)` of) `(\S+)`:\n\n   ```python\n   (.*)\n   ```\n", re.MULTILINE
 )
 COMMAND = re.compile(r"^\d\. .*`((?:dmkl|python) [^`]+)`$", re.MULTILINE)
 STEP = re.compile(r"^\d\. ", re.MULTILINE)
@@ -34,13 +34,14 @@ WALKS = {  # the test that names the new thing
 
 
 def insert(path: Path, line: str, table: str) -> None:
-    """At the end of a file, or at the head of a table in it."""
+    """At the head of a table in a file, or below the last line that calls the same function."""
     text = path.read_text()
-    if not table:
-        path.write_text(f"{text}{line}\n")
-        return
-    head = re.compile(rf"^({table}\b.* = .*[({{\[]\n)", re.MULTILINE)
-    changed = head.sub(lambda match: f"{match[1]}    {line}\n", text, count=1)
+    if table:
+        head = re.compile(rf"^({table}\b.* = .*[({{\[]\n)", re.MULTILINE)
+        changed = head.sub(lambda match: f"{match[1]}    {line}\n", text, count=1)
+    else:
+        others = re.compile(rf"(.*^{re.escape(line.partition('(')[0])}\([^\n]*\n)", re.DOTALL | re.MULTILINE)
+        changed = others.sub(lambda match: f"{match[1]}{line}\n", text, count=1)
     assert changed != text
     path.write_text(changed)
 
