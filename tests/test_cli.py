@@ -1,4 +1,4 @@
-"""The command line: what a person types, sees and gets back."""
+"""The command line: commands, what they print and their exit codes."""
 
 from __future__ import annotations
 
@@ -224,7 +224,7 @@ def test_a_store_trains_where_its_data_are_gone(folder: Path, capsys: pytest.Cap
 
 @contextlib.contextmanager
 def as_nobody(folder: Path) -> Iterator[None]:
-    """Root may write everywhere; every module the body needs has to be imported before."""
+    """Run the body as an unprivileged user, for root may write everywhere. All modules must be imported already."""
     for path in (folder, *folder.parents[:-2]):
         path.chmod(path.stat().st_mode | 0o055)
     was_root = os.geteuid() == 0
@@ -327,7 +327,7 @@ def test_every_command_explains_itself(command: str, capsys: pytest.CaptureFixtu
 
 
 def completed(words: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> list[str]:
-    """What Tab offers bash after these words."""
+    """The completions that bash offers after these words."""
     with monkeypatch.context() as patch:
         patch.setenv("_DMKL_COMPLETE", "bash_complete")
         patch.setenv("COMP_WORDS", words)

@@ -1,4 +1,4 @@
-"""Wrong input, one row a case: what was typed over which files, and exactly what comes back."""
+"""Wrong input, one row for each case: the command, the files, and the exact exit code, error and hint."""
 
 from __future__ import annotations
 
@@ -25,7 +25,9 @@ CORRECT = "correct it in the configuration, after -s or in the environment"
 
 
 class Case(NamedTuple):
-    """`files` maps names to texts, or names of arrays to what data.npz has in their place; FOLDER is the folder."""
+    """One case. `files` maps names of files to texts, or names of arrays to what data.npz holds instead.
+
+    FOLDER stands for the working directory."""
 
     command: str
     files: dict[str, Any]

@@ -1,4 +1,4 @@
-"""A disk that is really full: one line that names the file, nothing half-written, and with room made it goes on."""
+"""A disk that is really full: one line names the file, nothing is half-written, with more room the run continues."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ def disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def fill(disk: Path, leave: int = 0) -> Path:
-    """A file that takes all room but some."""
+    """A file that fills the disk but for `leave` bytes."""
     ballast = disk / "ballast"
     ballast.write_bytes(bytes(shutil.disk_usage(disk).free - leave))
     return ballast
 
 
 def complaint(capsys: pytest.CaptureFixture[str]) -> str:
-    """What is wrong; what to do is said too."""
+    """The error; the hint is checked here."""
     what, to_do = [line for line in capsys.readouterr().err.splitlines() if line]
     assert to_do == "hint: free some space and run the same command again"
     return what
@@ -117,7 +117,7 @@ def test_a_run_keeps_its_last_checkpoint_and_goes_on(
 
 
 def written(out: Path) -> list[int]:
-    """The rounds that events tell of, every line of them whole."""
+    """The rounds in events.jsonl, all of whose lines are complete."""
     events = [json.loads(line) for line in (out / "events.jsonl").read_text().splitlines()]
     return [event["round"] for event in events if event["event"] == "RoundDone"]
 

@@ -121,6 +121,19 @@ def test_groups_are_part_of_the_problem(store: KernelStore, tmp_path: Path) -> N
         dmkl.solve(other, y, dmkl.VSKL(q=1.5, C=1.0), checkpoint=tmp_path / "c")
 
 
+def test_groups_of_a_store_go_with_its_id(store: KernelStore, tmp_path: Path) -> None:
+    """A checkpoint that was written before groups were part of the problem is continued."""
+    stack, y = open_stack(store.path), np.arange(store.n) % 2
+    assert stack.identity == store.id
+    for derived in (stack, stack.choose([5, 0]), stack.restrict(EVEN), stack.choose([4, 2]).restrict(ODD)):
+        assert not derived.has_own_groups
+    dmkl.solve(stack, y, dmkl.VSKL(q=1.5, C=1.0), checkpoint=tmp_path / "c")
+    stack.groups = np.array([0, 1, 2, 0, 1, 2])
+    assert stack.has_own_groups
+    with pytest.raises(StoreError, match="belongs to another problem"):
+        dmkl.solve(stack, y, dmkl.VSKL(q=1.5, C=1.0), checkpoint=tmp_path / "c")
+
+
 def test_kept_scores_of_a_search_are_those_of_the_same_kernels(
     store: KernelStore, other: KernelStore, tmp_path: Path
 ) -> None:
@@ -132,6 +145,16 @@ def test_kept_scores_of_a_search_are_those_of_the_same_kernels(
     first = scores(whole(store), tmp_path)
     assert scores(whole(store), tmp_path) == first
     assert scores(whole(other), tmp_path) == scores(whole(other), None)
+
+
+@pytest.mark.parametrize("kernels", [range(6), [5, 0, 3]])
+def test_a_search_goes_on_on_a_cluster(store: KernelStore, two_workers: Any, tmp_path: Path, kernels: Any) -> None:
+    stack, points = open_stack(store.path).choose(kernels), [dmkl.VSKL(q=1.5, C=1.0)]
+    here = dmkl.tune(stack, store.labels, points, folds=3, folder=tmp_path)
+    kept = {path: path.stat().st_mtime_ns for path in tmp_path.glob("*.json")}
+    there = dmkl.tune(stack, store.labels, points, folds=3, folder=tmp_path, client=two_workers.client)
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.glob("*.json")} == kept, "nothing is scored again"
+    assert there.rows == here.rows
 
 
 def test_nothing_is_hashed_before_a_checkpoint_asks(monkeypatch: pytest.MonkeyPatch) -> None:

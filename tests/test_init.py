@@ -1,4 +1,4 @@
-"""`dmkl init` writes what trains, says what it saw, and `A newcomer's walk` needs no Python."""
+"""`dmkl init` writes configurations that train and reports what the data hold."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def points(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
 
 
 def trained(*arguments: str) -> dict[str, Any]:
-    """What init writes, after it has been trained on as it is."""
+    """The configuration that init writes, after training with it unchanged."""
     assert main(["init", *arguments, "-q"]) == 0
     path = Path(arguments[0]).with_suffix(".toml")
     assert main(["train", str(path), "-q"]) == 0

@@ -1,4 +1,4 @@
-"""Workers of this machine killed in the middle of every kind of work; the model is the undisturbed one."""
+"""Local workers killed in the middle of every kind of task: the model is that of an undisturbed run."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def calm(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class Killer(threading.Thread):
-    """Kills the first worker that it catches with a kind of task in hand: stopped first, so that it can't finish."""
+    """Kills the first worker that runs a kind of task. The worker is stopped first so that it cannot finish."""
 
     def __init__(self, runtime: Any, kind: str) -> None:
         super().__init__(daemon=True)

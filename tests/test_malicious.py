@@ -1,6 +1,6 @@
-"""Files that somebody made to do harm: each ends in one line, quickly, running nothing, taking little memory.
+"""Malicious files: each is refused in one line, quickly, without running anything and within little memory.
 
-Every case is a real file, or a real store, model, run or checkpoint with something changed in it.
+Every case is a real file, or a real store, model, run or checkpoint with one change.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ Change = Callable[[Header], None]
 
 
 class Bomb:
-    """Unpickling it makes a file."""
+    """Unpickling this object makes a file."""
 
     def __init__(self, mark: Path) -> None:
         self.mark = mark
@@ -61,7 +61,7 @@ def mark(tmp_path: Path) -> Iterator[Path]:
 
 @contextmanager
 def little_memory(real: int = 0) -> Iterator[None]:
-    """What happens here must not take more than 20 MB, or three times the `real` bytes."""
+    """The body may not take more than 20 MB, or three times the `real` bytes."""
     tracemalloc.start()
     try:
         yield
@@ -72,7 +72,7 @@ def little_memory(real: int = 0) -> Iterator[None]:
 
 
 def refused(call: Callable[[], Any], real: int = 0, *, kind: type[DmklError] = DmklError) -> str:
-    """What a call is refused with."""
+    """The message with which a call is refused."""
     with little_memory(real), pytest.raises(kind) as caught:
         call()
     assert "\n" not in str(caught.value)
@@ -299,7 +299,7 @@ def test_what_is_no_model(members: dict[str, bytes], tmp_path: Path, mark: Path)
 def test_any_byte_of_a_model_may_be_wrong(
     members: dict[str, bytes], tmp_path_factory: pytest.TempPathFactory, cut: bool, place: float, flip: int, where: int
 ) -> None:
-    """Either in a member, so that no checksum of the zip file tells, or anywhere in the file."""
+    """The bytes are changed in a member, so that the checksums of the zip file still hold, or anywhere in the file."""
     path = tmp_path_factory.getbasetemp() / "fuzz.zip"
     if where % 2:
         names = [name for name in members if name.endswith("zarr.json")]
@@ -350,7 +350,7 @@ for case in ("unknown task", "classes missing", "classes that are no text", "wid
 
 
 def use(path: Path) -> Callable[[], Any]:
-    """Open a store, and all that a run would read of it."""
+    """Open a store and read all that a run would read of it."""
 
     def call() -> None:
         store = KernelStore(path)
@@ -427,7 +427,7 @@ def test_parts_of_a_store_that_are_pipes_or_links(store: KernelStore, tmp_path: 
 
 
 def test_a_store_does_not_say_where_to_run(store: KernelStore, tmp_path: Path) -> None:
-    """Else opening one would run its job script, or connect to its scheduler."""
+    """Otherwise opening a store could run its job script or connect to its scheduler."""
     config = {
         "data": {"example": "digits"},
         "kernels": [{"kernel": "rbf"}],
@@ -538,7 +538,7 @@ def test_text_of_absurd_sizes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_features_without_number(tmp_path: Path) -> None:
-    """Two samples of two billion features: what works on the few there are works, what needs them all is refused."""
+    """Two samples of two billion features: kernels of the few nonzero values work, dense kernels are refused."""
     (tmp_path / "x.svmlight").write_text("1 1:1\n-1 2000000000:1\n" * 8)
     arrays = read_arrays(tmp_path / "x.svmlight")
     data = Dataset({"X": make_view("X", "features", arrays["X"])}, make_labels(arrays["y"]))
@@ -565,7 +565,7 @@ def test_parquet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_mat_file_may_crash_its_parser(tmp_path: Path, rng: np.random.Generator) -> None:
-    """scipy's follows what a damaged file says to wherever it leads: a child process is where that ends."""
+    """scipy's reader may crash on a damaged file: it is run in a child process."""
     from scipy.io import savemat
 
     path = tmp_path / "x.mat"
@@ -644,7 +644,7 @@ Unpredicted = Callable[[Path], str]
 
 @pytest.fixture
 def unpredicted(runs: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Unpredicted:
-    """What dmkl predict refuses a file with; nothing is written, little is read."""
+    """The message with which dmkl predict refuses a file; nothing is written and little is read."""
 
     def call(path: Path) -> str:
         run = runs["table" if path.suffix in (".csv", ".tsv", ".parquet") else "array"]
@@ -668,7 +668,7 @@ def full(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_good_new_data_are_predicted(runs: dict[str, Path], tmp_path: Path) -> None:
-    """Else the refusals below would be of something else."""
+    """A check that the refusals below have no other cause."""
     np.savez_compressed(tmp_path / "x.npz", X=np.ones((9, 3)))
     (tmp_path / "x.csv").write_text("x0,x1,x2\n" + "1,2,3\n" * 9)
     for kind, suffix in (("array", "npz"), ("table", "csv")):
@@ -885,7 +885,7 @@ def one_line(capsys: pytest.CaptureFixture[str], *, maybe: bool = False) -> None
 def test_what_a_report_and_probabilities_are_made_of(
     case: str, runs: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A file of a good run may be anything: a report without it, or one line."""
+    """Any file of a run may hold anything: the report is written without it, or refused in one line."""
     for name in ("calibration.json", "timeline.json", "tuning.json", "tuning.svg", "manifest.json", "scores.json"):
         run = RunDirectory(Path(shutil.copytree(runs["array"], tmp_path / name)))
         (run.path / name).unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""dmkl predict: the same answers from every format and in batches of any size; probabilities and reasons."""
+"""dmkl predict: the same predictions from every format and in batches of any size; probabilities, contributions."""
 
 from __future__ import annotations
 

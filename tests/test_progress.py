@@ -1,4 +1,4 @@
-"""Progress: what is shown on a terminal, without one, and how long is left."""
+"""Progress on a terminal and without one, and the estimate of the time left."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_quiet_says_nothing_and_notes_come_at_once(capfd: pytest.CaptureFixture[
 
 
 def on_a_terminal(command: list[str], environment: dict[str, str], folder: Path) -> str:
-    """What a command writes to a terminal of its own."""
+    """The output of a command on a terminal of its own."""
     mine, its = pty.openpty()
     process = subprocess.Popen(command, cwd=folder, env=environment, stdout=its, stderr=its, close_fds=True)
     os.close(its)

@@ -1,4 +1,4 @@
-"""A run is done again from its directory: the same, or what differs is said."""
+"""dmkl rerun: a run is repeated from its directory and compared with the first."""
 
 from __future__ import annotations
 

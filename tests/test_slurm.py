@@ -285,18 +285,26 @@ def test_an_encrypted_run(folder: Path, tmp_path: Path) -> None:
     assert_same(folder, "tls")
 
 
+def release_workers(job: str) -> None:
+    """Start the two worker jobs of a coordinator's job that are held in the queue."""
+    until(lambda: len(jobs()) == 3)
+    for worker in set(jobs()) - {job}:
+        slurm_says("scontrol", "update", f"JobId={worker}", "StartTime=now")
+
+
 def test_a_submitted_run_goes_back_into_the_queue_and_on(folder: Path) -> None:
-    said = dmkl(folder, "submit", "config.toml", "-o", "sub", "--json", "-s", "run.kernels=store")
-    job = json.loads(said)["job"]
+    held = ("-s", "run.kernels=store", "-s", 'cluster.job_extra_directives=["--begin=now+1hour"]')
+    job = json.loads(dmkl(folder, "submit", "config.toml", "-o", "sub", "--json", *held))["job"]
     assert json.loads(dmkl(folder, "status", "sub", "--json"))["job"] == job
     assert "in the queue already" in dmkl(folder, "submit", "config.toml", "-o", "sub", code=7)
+    release_workers(job)
     until(solving(folder, "sub"))
     slurm_says("scancel", "--signal=USR1", "--batch", job)  # what SLURM does at notice before the walltime
     log = folder / "sub/cluster/coordinator.log"
     until(lambda: "back into the queue" in log.read_text())
+    until(lambda: "restart 1" in log.read_text())
+    release_workers(job)
     until(lambda: (folder / "sub/scores.json").exists())
-    until(lambda: not jobs())
-    assert "restart 1" in log.read_text()
     assert_same(folder, "sub")
     assert "finished" in dmkl(folder, "status", "sub")
 
@@ -311,9 +319,7 @@ def test_a_coordinator_at_its_walltime_goes_back_into_the_queue(folder: Path) ->
     until(lambda: "back into the queue" in log.read_text())
     slurm_says("scontrol", "update", f"JobId={job}", "TimeLimit=60")  # else its next turn would be as short
     until(lambda: "restart 1" in log.read_text())
-    until(lambda: len(jobs()) == 3)
-    for worker in set(jobs()) - {job}:
-        slurm_says("scontrol", "update", f"JobId={worker}", "StartTime=now")
+    release_workers(job)
     until(lambda: (folder / "walltime/scores.json").exists())
     assert_same(folder, "walltime")
 

@@ -113,7 +113,7 @@ class HeldPair:
 
 
 def compute_block_row(samples: TrainingSet, i: int) -> HeldRow:
-    """The kept tiles of block row i, of all kernels."""
+    """The tiles of block row i from the diagonal on, for all kernels."""
     bank, grid = samples.bank, samples.grid
     tiles = {
         (a, j): tile

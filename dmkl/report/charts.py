@@ -88,7 +88,7 @@ def band(low: Sequence[Point], high: Sequence[Point]) -> Series:
 
 
 def histogram(caption: str, name: str, counted: str, counts: Sequence[int], edges: Sequence[float]) -> Markup:
-    """How many of what is `counted` have a value between neighbouring edges."""
+    """The number of items, named `counted` on the axis, with a value between neighbouring edges."""
     x, y = Axis(name, edges[0], edges[-1]), around(f"number of {counted}", [0.0, *counts], whole=True)
     parts = [_grid(x, y)]
     for count, low, high in zip(counts, edges[:-1], edges[1:], strict=True):

@@ -93,7 +93,7 @@ class RunContext:
     observer : callable
         Takes every event after it has been logged, for progress bars and notes.
     listener : StageListener
-        Is told when a stage ends.
+        Is called at the end of every stage.
     deadline : Deadline
         The limit `solve.max_time`. It counts from the moment the kernels are ready.
     """
@@ -149,7 +149,7 @@ def open_run(
     observer : callable, optional
         Takes the events of the run.
     listener : StageListener, optional
-        Is told when a stage ends.
+        Is called at the end of every stage.
 
     Raises
     ------

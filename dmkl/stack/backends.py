@@ -67,7 +67,10 @@ def open_stack(
     if backend == "cluster":
         source = held_on_workers(source, runtime)
     names = [kernel.name for kernel in store.bank.kernels]
-    return KernelStack(source, names=names, groups=store.bank.groups, runtime=runtime, memory=budget, backend=backend)
+    groups = store.bank.groups
+    stack = KernelStack(source, names=names, groups=groups, runtime=runtime, memory=budget, backend=backend)
+    stack.stored_groups = groups
+    return stack
 
 
 def on_cluster(stack: KernelStack, client: Client) -> tuple[KernelStack, Runtime]:

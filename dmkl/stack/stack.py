@@ -57,6 +57,7 @@ class KernelStack(TileReader):
     ----------
     names : tuple of s names
     groups : (s,) group numbers from 0 on
+    stored_groups : (s,) those of the store, None if there is none
     passes : how often the tiles have been read from end to end
     parent : the stack that this one has some samples of, None if it has all
 
@@ -90,6 +91,7 @@ class KernelStack(TileReader):
         self.names = tuple(names) if names is not None else tuple(f"K{a}" for a in range(source.s))
         self.groups = checked_groups(groups, source.s)
         self.backend = backend or source.backend
+        self.stored_groups: Samples | None = None
         self.parent: KernelStack | None = None
         self._in_parent: Samples = np.arange(0)  # the numbers of its samples there
         self._definite = False  # until they have been checked
@@ -168,6 +170,11 @@ class KernelStack(TileReader):
         return self.source.identity
 
     @property
+    def has_own_groups(self) -> bool:
+        """Whether the groups are part of a problem beside the kernels: those of a store go with its id."""
+        return self.stored_groups is None or not np.array_equal(self.groups, self.stored_groups)
+
+    @property
     def held_bytes(self) -> int:
         """Bytes of kernel values in the memory of this process."""
         return self.source.held_bytes
@@ -222,7 +229,7 @@ class KernelStack(TileReader):
             return self
         source = held_on_workers(portable, runtime)
         there = KernelStack(source, names=self.names, runtime=runtime, memory=self.memory, backend="cluster")
-        there.groups = self.groups
+        there.groups, there.stored_groups = self.groups, self.stored_groups
         there._definite = self._definite
         return there
 
@@ -235,6 +242,8 @@ class KernelStack(TileReader):
             backend=self.backend,
         )
         stack.groups = self.groups[list(kernels)]
+        if self.stored_groups is not None:
+            stack.stored_groups = self.stored_groups[list(kernels)]
         return stack
 
     # --- questions

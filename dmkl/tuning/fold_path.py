@@ -45,7 +45,8 @@ class FoldPath:
     def identity(self, stack: KernelStack) -> str:
         """A digest of everything that the scores depend on: kept scores with another digest are not used."""
         digest = hashlib.blake2b(self.fold.held.tobytes() + self.labels.values.tobytes(), digest_size=16)
-        digest.update(stack.groups.tobytes())
+        if stack.has_own_groups:
+            digest.update(stack.groups.tobytes())
         digest.update(repr((stack.identity, self.points, sorted(self.options.items()), self.metric)).encode())
         return digest.hexdigest()
 
@@ -59,7 +60,8 @@ def scores_along(stack: KernelStack, path: FoldPath) -> Iterator[FoldScore]:
         return
     part, y = stack.restrict(path.fold.kept), path.labels.take(path.fold.kept)
     start = None
-    for place in range(max(done - 1, 0), len(path.points)):  # the last finished point, from its checkpoint, is a start
+    # the last finished point is loaded from its checkpoint, as the start of the next one
+    for place in range(max(done - 1, 0), len(path.points)):
         number, formulation = path.points[place]
         left = path.deadline - time.time()
         if left <= 0:
@@ -84,12 +86,16 @@ def scores_on_worker(stack: KernelStack, path: FoldPath) -> list[FoldScore]:
         return list(scores_along(stack, path))
 
 
-def open_on_worker(source: Source, names: tuple[str, ...], groups: Samples) -> KernelStack:
-    """The stack of a source, held by a worker if it fits; others get what it holds from there."""
+def open_on_worker(
+    source: Source, names: tuple[str, ...], groups: Samples, stored_groups: Samples | None
+) -> KernelStack:
+    """The stack over a source, its tiles held by this worker if they fit into its memory."""
     runtime, memory = Local(1), budget_here()
     if fits_here(source, memory):
         source = held_here(source, runtime)
-    return KernelStack(source, names=names, groups=groups, runtime=runtime, memory=memory)
+    stack = KernelStack(source, names=names, groups=groups, runtime=runtime, memory=memory)
+    stack.groups, stack.stored_groups = groups, stored_groups  # the very numbers
+    return stack
 
 
 def budget_here() -> Budget:

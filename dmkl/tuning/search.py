@@ -185,7 +185,7 @@ def _scores(stack: KernelStack, tasks: Sequence[FoldPath], runtime: Runtime) -> 
         return
     portable = stack.source.portable
     if portable is not None:
-        shared = runtime.hold(open_on_worker, portable, stack.names, stack.groups)
+        shared = runtime.hold(open_on_worker, portable, stack.names, stack.groups, stack.stored_groups)
     elif stack.runtime.remote:
         raise SolverError("kernels that only the workers of a cluster hold cannot be tuned over", "store them first")
     else:

@@ -1,4 +1,4 @@
-"""What a metric says about itself."""
+"""The definition of a metric."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ from dmkl.solvers.working_sets import first_sets, whole
 
 
 @dataclass(frozen=True)
-class MirrorOptions:
+class MirrorStepOptions:
     """The step size eta of mirror descent."""
 
     first: float = 1.0
@@ -36,7 +36,7 @@ class MirrorOptions:
     cut: float = 0.5  # factor after it rose
 
 
-MIRROR = MirrorOptions()
+MIRROR = MirrorStepOptions()
 
 
 @dataclass(frozen=True)

@@ -32,12 +32,8 @@ class NewtonOptions:
     proximal_steps: int = 60
     newton_steps: int = 30  # for one proximal step
     halvings: int = 30  # of a Newton step
-    growth: tuple[tuple[int, float], ...] = (
-        (6, 10.0),
-        (12, 3.0),
-        (29, 1.0),
-    )  # of sigma, by Newton steps taken at most,
-    fall: float = 0.2  # and its factor after more of them
+    growth: tuple[tuple[int, float], ...] = ((6, 10.0), (12, 3.0), (29, 1.0))  # of sigma, up to so many Newton steps
+    fall: float = 0.2  # the factor of sigma after more Newton steps
     exactness: float = 1e-2  # of the gradient of psi at the end of a proximal step, relative to the gap
     descent: float = 1e-4  # share of the predicted decrease that a step has to reach
     direct_flops: float = 4e10  # a Newton matrix that takes more is replaced by conjugate gradients
