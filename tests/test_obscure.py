@@ -1,4 +1,4 @@
-"""OBSCURE: gold optima, the paper's bound, what its parts rest on, and agreement with what it generalises."""
+"""OBSCURE: gold optima, the paper's bound, properties of its parts, and agreement with its special cases."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_the_objective_is_that_of_the_returned_functions(case: dict[str, Any]) -
 
 @pytest.mark.parametrize(("method", "near", "rounds"), [("stochastic", 1.4, 129), ("pegasos", 1.4, 129)])
 @gold
-def test_the_papers_stages_get_near_and_stay_certified(
+def test_the_papers_stages_come_close_and_stay_certified(
     case: dict[str, Any], method: str, near: float, rounds: int
 ) -> None:
     fit = solve(case, 1e-3, method=method, max_rounds=rounds)
@@ -282,7 +282,7 @@ def test_chosen_kernels_are_asked_for(store: KernelStore) -> None:
     assert np.array_equal(chosen, whole(store)[[4, 1]][:, rows[:, None], rows])
 
 
-def test_the_learner_meets_only_its_batch_and_samples_with_coefficients(
+def test_kernel_values_are_asked_for_only_inside_a_batch_and_against_samples_with_coefficients(
     store: KernelStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing as large as n x n is asked for, nor a sample that never erred."""
@@ -319,7 +319,7 @@ def test_any_batch_gives_what_one_sample_at_a_time_would(store: KernelStore, mon
 
 
 @pytest.mark.parametrize("method", ["online", "stochastic"])
-def test_asking_ahead_changes_no_bits_with_workers_and_no_sums_at_all(
+def test_asking_ahead_does_not_change_the_coefficients(
     store: KernelStore, two_workers: Any, method: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(stack_sources, "READING", ReadingOptions(batch=25))
@@ -340,7 +340,7 @@ def test_asking_ahead_changes_no_bits_with_workers_and_no_sums_at_all(
             np.testing.assert_allclose(coefficients(backend=backend, workers=2), alone, rtol=1e-5, atol=1e-7)
 
 
-def test_the_next_batch_is_asked_for_while_one_is_learnt_from(
+def test_the_next_batch_is_asked_for_during_the_steps_of_the_present_one(
     store: KernelStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(stack_sources, "READING", ReadingOptions(batch=50))
@@ -495,7 +495,7 @@ def test_a_run_that_ends_early_has_a_certified_model(store: KernelStore, method:
     assert fit.coef.any(axis=0).all()
 
 
-def test_throughput_is_told_stage_by_stage(store: KernelStore) -> None:
+def test_every_stage_reports_its_throughput(store: KernelStore) -> None:
     said: list[str] = []
 
     def listen(event: Any) -> None:
@@ -551,7 +551,7 @@ def test_the_best_scale_of_a_function_is_the_best(seed: int, multiclass: bool, e
         assert value <= loss.primal(other * other * square, other * scores) * (1 + 1e-12)
 
 
-def test_a_dual_point_is_scaled_down_when_that_proves_more() -> None:
+def test_a_dual_point_is_scaled_down_when_that_gives_a_better_bound() -> None:
     for gain, square in ((1.0, 4.0), (1.0, 0.5), (0.0, 1.0), (1.0, 0.0)):
         best = max(t * gain - t * t * square / 2 for t in np.linspace(0, 1, 1001))
         assert scaled_dual(gain, square) == pytest.approx(best, abs=1e-6)
@@ -610,7 +610,7 @@ def test_wrong_constants_are_refused(options: dict[str, Any], words: str) -> Non
         dmkl.Obscure(**options)
 
 
-def test_wrong_questions_are_refused_before_any_work(store: KernelStore) -> None:
+def test_unsuitable_problems_are_refused_before_any_work(store: KernelStore) -> None:
     stack = open_stack(store.path)
     labels = np.random.default_rng(0).integers(0, 2, (store.n, 3))
     with pytest.raises(ConfigError, match="one class a sample"):
@@ -637,8 +637,8 @@ def test_the_baseline_and_neighbours_know_the_constant() -> None:
 
 
 @pytest.mark.parametrize("loss", ["multiclass", "hinge"])
-def test_a_start_that_errs_nowhere_is_a_start(loss: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody misses a sample there, which left the first working set empty."""
+def test_a_start_without_any_loss_is_used(loss: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No sample has a loss there, so the first working set was once empty."""
     with_options(monkeypatch, working_sets, whole_up_to=10)
     monkeypatch.setattr(stages, "OPTIONS", replace(stages.OPTIONS, whole_array=10))
     rng = np.random.default_rng(0)

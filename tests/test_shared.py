@@ -1,4 +1,4 @@
-"""SharedMKL: gold optima, the sampled gradients, and agreement with what it generalises."""
+"""SharedMKL: gold optima, the sampled gradients, and agreement with its special cases."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_gold_optima_are_met_and_certified(case: dict[str, Any], tol: float) -> 
 
 
 @pytest.mark.parametrize(("case", "method"), [(c, "mirror" if c["mode"] == "sum" else "sa-paper") for c in CASES])
-def test_the_papers_methods_get_near_the_same_optimum(case: dict[str, Any], method: str) -> None:
+def test_the_papers_methods_come_close_to_the_optimum(case: dict[str, Any], method: str) -> None:
     fit = solve(case, 0.05, method=method)
     assert fit.converged
     assert fit.dual <= case["value"] * (1 + 1e-7)
@@ -168,7 +168,7 @@ def test_a_batch_of_classes_is_solved_at_once(store: KernelStore) -> None:
     assert fits[0].objective == pytest.approx(fits[1].objective, rel=2e-4)
 
 
-# what the sampling rests on
+# the sampling
 
 
 def classes_at(case: dict[str, Any], weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -311,7 +311,7 @@ def test_a_run_that_ends_early_leaves_no_class_untrained(store: KernelStore, met
 
 
 @pytest.mark.parametrize("seed", [0, 1])
-def test_samples_that_are_the_same_are_no_trouble(seed: int) -> None:
+def test_duplicate_samples_are_solved(seed: int) -> None:
     """Free samples that repeat each other make the curvature's matrix indefinite, up to rounding."""
     rng = np.random.default_rng(seed)
     X = rng.random((40, 3))
@@ -336,8 +336,8 @@ def test_kernels_of_very_different_sizes_do_not_stall_the_bundle_method(size: fl
     assert fit.svm_calls <= 36  # it takes 18
 
 
-def test_a_class_a_little_above_the_bound_is_hard_too() -> None:
-    """None of 300 classes was harder by more than the tolerance, and the bound stayed where it was."""
+def test_a_class_slightly_above_the_bound_becomes_hard() -> None:
+    """No class of 300 exceeds the bound by more than the tolerance; the bound once stopped rising there."""
     data = synthetic(1000, 300, 1)
     stack = KernelStack.from_array(gaussian_kernels(data.views))
     fit = dmkl.solve(stack, data.Y, dmkl.SharedMKL(C=10.0, mode="max"), tol=1e-2)
