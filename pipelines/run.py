@@ -1,14 +1,14 @@
-"""Runs experiments: the papers' tables and figures on real data, and the race against what people use today.
+"""Runs experiments: the papers' tables and figures on real data, and the race against other libraries.
 
-    python -m pipelines.run                          which there are
+    python -m pipelines.run                          list them
     python -m pipelines.run titanic mnist            whole; the numbers go to pipelines/results and RESULTS.md
-    python -m pipelines.run titanic --again          whole, once more: does everything come out the same?
-    python -m pipelines.run all --quick              a cut of a minute each; printed, kept nowhere
-    python -m pipelines.run --results                RESULTS.md again from what is kept
+    python -m pipelines.run titanic --again          whole, once more, and compare
+    python -m pipelines.run all --quick              a reduced run of a minute each; printed, not saved
+    python -m pipelines.run --results                write RESULTS.md again from the records
 
-What an interrupted run has finished is kept in `--folder` (runs/pipelines/NAME): the same command goes on. An
-experiment whose data are not there is passed over, with a line that says how to get them. Exits with 1 when a second
-run gives other numbers, else with 3 when data are missing.
+Finished parts of an interrupted run are kept in `--folder` (runs/pipelines/NAME), and the same command continues. An
+experiment whose data are missing is skipped, with a line about how to get them. Exits with 1 when a second run has
+other numbers, else with 3 when data are missing.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def attempt(name: str, folder: Path, quick: bool, again: bool) -> int:
 
 
 def run(name: str, folder: Path, quick: bool, again: bool) -> bool:
-    """Run one experiment; False if it was to give what the kept run gave, and did not."""
+    """Run one experiment; False if it should repeat the recorded run and does not."""
     experiment = Experiment.load(name)
     if again and not quick and record.read(name) is None:
         raise SystemExit(f"{name} has not been run: python -m pipelines.run {name}")
@@ -87,7 +87,7 @@ def keep(name: str, outcome: Outcome, found: Row) -> None:
 
 
 def compared(name: str, found: Row) -> bool:
-    """Whether this run gives what the kept one gave; if so the record says when."""
+    """Whether this run repeats the recorded one; if so, note the date in the record."""
     kept = record.read(name)
     assert kept is not None
     different = record.differences(kept, found)

@@ -38,7 +38,7 @@ class Both:
     def sides(self, view):
         return self.left, self.right
 
-    def given(self, view):
+    def matrix(self, view):
         return self.left
 
 

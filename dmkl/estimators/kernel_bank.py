@@ -106,7 +106,7 @@ class AgainstTraining:
     def sides(self, view: str) -> tuple[Block, Block]:
         return self._new.views[view].values, self._training.views[view].values
 
-    def given(self, view: str) -> Array:
+    def matrix(self, view: str) -> Array:
         return self._new.views[view].values
 
 

@@ -108,7 +108,7 @@ class HeldPair:
         values = self._data.views[view].values
         return values[self._rows], values[self._columns]
 
-    def given(self, view: str) -> Array:
+    def matrix(self, view: str) -> Array:
         return self._data.views[view].values[self._rows, self._columns]
 
 

@@ -21,7 +21,7 @@ from dmkl._util.tiling import Grid
 from dmkl._util.types import Array, Block, Float32, Float64, Samples, Table
 from dmkl.config import construct
 from dmkl.errors import ConfigError, DataError
-from dmkl.kernels.distances import BASES, GIVEN, all_finite, mirror_upper
+from dmkl.kernels.distances import BASES, MATRIX, all_finite, mirror_upper
 from dmkl.kernels.functions import KERNELS, Kernel, Scales
 from dmkl.kernels.functions.base import STRIP
 
@@ -38,7 +38,7 @@ class Pair(Protocol):
     def sides(self, view: str) -> tuple[Block, Block]:
         """The two blocks of a feature view."""
 
-    def given(self, view: str) -> Array:
+    def matrix(self, view: str) -> Array:
         """The rectangle of a distance or kernel view."""
 
 
@@ -235,7 +235,7 @@ class Bank:
     def _diagonals(self, a: int, pair: Pair) -> tuple[Float64, Float64] | None:
         """k(x, x) of the samples of rows and of columns, if kernel a is divided by them."""
         kernel = self.kernels[a]
-        if "unit-diagonal" not in kernel.normalise or kernel.function.base == GIVEN:
+        if "unit-diagonal" not in kernel.normalise or kernel.function.base == MATRIX:
             return None
         X, Z = pair.sides(kernel.view)
         return self_values(kernel, X), self_values(kernel, Z)
@@ -253,8 +253,8 @@ def self_values(kernel: BankKernel, X: Block) -> Float64:
 
 def base_tile(pair: Pair, view: str, base: str) -> Float64:
     """The distances or similarities of a pair of blocks, exactly symmetric on the diagonal of the matrix."""
-    if base == GIVEN:
-        return np.asarray(pair.given(view), dtype=np.float64)
+    if base == MATRIX:
+        return np.asarray(pair.matrix(view), dtype=np.float64)
     with np.errstate(over="ignore", invalid="ignore"):  # what overflows is refused below
         tile = BASES[base].tile(*pair.sides(view))
     if pair.same:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from dmkl.data import View
 from dmkl.kernels.bank import Bank, BankKernel
-from dmkl.kernels.distances import BASES, GIVEN
+from dmkl.kernels.distances import BASES, MATRIX
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ def cheaper_computed(bank: Bank, views: Mapping[str, View], tile: int, fits: int
     fits : number of fits that will read the kernels.
     costs : measured nanoseconds.
     """
-    if any(kernel.function.base == GIVEN for kernel in bank.kernels):
+    if any(kernel.function.base == MATRIX for kernel in bank.kernels):
         return False
     passes = costs.passes * fits
     stored = costs.write + passes * (costs.read + costs.open / tile**2)

@@ -25,7 +25,7 @@ from dmkl._util.types import Array, Block, Float64
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
-GIVEN = "given"  # the base of distance and kernel views: the view's own matrix
+MATRIX = "matrix"  # the base of distance and kernel views: the values of the view itself
 SMOOTHING = 1e-3  # share of the uniform distribution in every histogram whose divergence is measured
 
 

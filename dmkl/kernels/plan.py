@@ -15,7 +15,7 @@ from dmkl.config import KernelConfig, Parameters, construct
 from dmkl.data import Dataset, View
 from dmkl.errors import ConfigError, DataError, did_you_mean
 from dmkl.kernels.bank import NORMALISERS, Bank, BankKernel, self_values
-from dmkl.kernels.distances import BASES, GIVEN, dense
+from dmkl.kernels.distances import BASES, MATRIX, dense
 from dmkl.kernels.functions import KERNELS, Kernel, Scales
 
 SCALE_SAMPLES = 1000  # at most so many training samples are compared to measure distances for widths
@@ -94,7 +94,7 @@ def measure(view: View, base: str) -> Scales:
 
 
 def _measured(block: Block, base: str, chosen: Samples) -> Scales:
-    if base == GIVEN:
+    if base == MATRIX:
         distances = np.asarray(block[:, chosen], dtype=np.float64)
         spread = 0.0
     else:
@@ -119,7 +119,7 @@ def _variance(block: Block) -> float:
 
 
 def _trace(kernel: BankKernel, view: View) -> float:
-    if kernel.function.base == GIVEN:
+    if kernel.function.base == MATRIX:
         diagonal = np.asarray(view.values.diagonal(), dtype=np.float64)
         values = np.asarray(kernel.evaluate(diagonal), dtype=np.float64)
     else:
@@ -171,7 +171,7 @@ def _matching_views(config: KernelConfig, train: Dataset) -> Iterator[View]:
         if not exact and is_constant(view):
             constant += 1
             continue
-        if cls.base != GIVEN and BASES[cls.base].nonnegative and view.values.min() < 0:
+        if cls.base != MATRIX and BASES[cls.base].nonnegative and view.values.min() < 0:
             raise DataError(f"kernel '{config.kernel}' needs features >= 0, view '{name}' has negative ones")
         found = True
         yield view

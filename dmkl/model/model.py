@@ -147,7 +147,7 @@ class CrossPair:
     def sides(self, view: str) -> tuple[Block, Block]:
         return self._data.views[view].values, self._model.views[view].values
 
-    def given(self, view: str) -> Array:
+    def matrix(self, view: str) -> Array:
         return self._data.views[view].values[:, self._model.samples]
 
 
@@ -158,8 +158,8 @@ class TransposedPair(CrossPair):
         new, support = super().sides(view)
         return support, new
 
-    def given(self, view: str) -> Array:
-        return super().given(view).T  # the columns of a given kernel are its first arguments
+    def matrix(self, view: str) -> Array:
+        return super().matrix(view).T  # the columns of a kernel matrix are its first arguments
 
 
 def _scores(model: Model, data: Dataset) -> Float64:

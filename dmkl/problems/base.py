@@ -20,7 +20,7 @@ from dmkl.errors import ConfigError
 from dmkl.problems.losses import Loss, LossLike, loss_constant, loss_of, loss_value
 from dmkl.stack import KernelStack
 
-Constant: TypeAlias = float | str | bool | None  # of a formulation
+Constant: TypeAlias = float | str | bool | Table | Loss | None  # of a formulation
 Values: TypeAlias = dict[str, Sequence[Constant]]  # constants by name, each with the values to try
 Candidates: TypeAlias = Mapping[str, Sequence[Constant]]  # the same, read-only
 

@@ -10,7 +10,7 @@ import numpy as np
 from dmkl._util.types import Array, Block, Float64, FloatArray, Samples
 from dmkl.errors import SolverError
 from dmkl.kernels import base_tile
-from dmkl.kernels.distances import GIVEN
+from dmkl.kernels.distances import MATRIX
 from dmkl.stack.sources import Source
 from dmkl.store import KernelStore, RepairLog, StoredPair, opened, sound_tile
 
@@ -56,7 +56,7 @@ class ComputedSource(StoredSource):
 
     def __init__(self, store: KernelStore) -> None:
         super().__init__(store)
-        self.has_features = all(kernel.function.base != GIVEN for kernel in store.bank.kernels)
+        self.has_features = all(kernel.function.base != MATRIX for kernel in store.bank.kernels)
 
     def tile(self, a: int, i: int, j: int) -> FloatArray:
         store = self.store
@@ -137,5 +137,5 @@ class _FeaturePair:
             self._of = view, (X[self._rows], X[self._columns])
         return self._of[1]
 
-    def given(self, view: str) -> Array:
+    def matrix(self, view: str) -> Array:
         raise SolverError(f"view '{view}' is a matrix, not features")

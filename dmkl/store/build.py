@@ -103,7 +103,7 @@ class StoredPair:
         X, Z = self._sides[node]
         return views.inside(view, X), views.inside(view, Z)
 
-    def given(self, view: str) -> Array:
+    def matrix(self, view: str) -> Array:
         return self._store.views.rectangle(view, self._rows, self._columns)
 
 

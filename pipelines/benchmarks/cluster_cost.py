@@ -1,10 +1,10 @@
-"""What a cluster costs and brings at the size of Caltech-256: VSKL, q = inf, gap 1e-3, the same store every time.
+"""Cost and gain of a cluster at the size of Caltech-256: VSKL, q = inf, gap 1e-3, the same store every time.
 
     python -m pipelines.benchmarks.cluster_cost [--quick] [--folder DIR] [--repeats R]
 
-In turn: this process with one thread and the kernels in memory, a cluster of one single-thread worker, one of two. The
-clock runs from opening the store to the last certificate, with the kernels' way to the workers inside; starting a
-cluster is told apart, and so is the processor time, which other work on the machine touches less. All three must give
+In turn: this process with one thread and the kernels in memory, a cluster of one single-thread worker, one of two.
+Seconds are those from opening the store to the last certificate, with the transfer of kernels to the workers. The start
+of a cluster is shown apart, and so is the processor time, which other work affects less. All three must give
 the same bits. Goals: one worker at most 10 % slower than one thread, two workers at least 1.8 times as
 fast as one, under 3 tasks a class and round. Exits with 1 when a goal is missed.
 """
@@ -35,7 +35,7 @@ OVERHEAD_GOAL, SPEEDUP_GOAL, TASKS_GOAL = 1.10, 1.8, 3.0
 
 @dataclass(frozen=True)
 class Run:
-    """A fit and what it took."""
+    """A fit, its time and its tasks."""
 
     fit: dmkl.Fit
     start: float  # seconds until there was a cluster

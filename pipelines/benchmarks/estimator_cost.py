@@ -1,11 +1,11 @@
-"""What an estimator costs beside `dmkl.solve`: the digits example, from samples to a fitted model.
+"""The cost of an estimator compared with `dmkl.solve`: the digits example, from samples to a fitted model.
 
     python -m pipelines.benchmarks.estimator_cost [--quick]
 
 VSKL, q = 2, C = 10, on the 1,258 training digits of `dmkl train --example digits`: 10 classes, 12 kernels. One side is
-`VSKLClassifier.fit` on a dict of the four views. The other is what it takes without it: fit the kernels, compute them
-in memory, `dmkl.solve`. Both on one thread, turn about, best of several, in processor seconds, which others on the
-machine disturb less. Goal: at most 1.1 times. Exits with 1 when it is missed.
+`VSKLClassifier.fit` on a dict of the four views. The other does the same without it: fit the kernels, compute them
+in memory, `dmkl.solve`. Both run on one thread, alternately, best of several, in processor seconds, which other work on
+the machine affects less. Goal: at most 1.1 times. Exits with 1 when it is missed.
 """
 
 from __future__ import annotations

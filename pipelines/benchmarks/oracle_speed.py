@@ -1,13 +1,13 @@
-"""What one class's SVM costs: the oracles `smo` and `libsvm` against scikit-learn's SVC, on the same kernel matrix.
+"""The cost of one class's SVM: the oracles `smo` and `libsvm` against scikit-learn's SVC, on the same kernel matrix.
 
     python -m pipelines.benchmarks.oracle_speed [--quick]
 
-Every class is solved by scikit-learn at its default tolerance first; the relative gap its answer certifies is the
-tolerance the oracles are given, so nobody is quicker by being less exact. Times are per class, best of several, one
+Every class is solved by scikit-learn at its default tolerance first; the relative gap of its solution is the
+tolerance of the oracles, so that none is faster by being less exact. Times are per class, best of several, one
 thread, in turn; steps and gaps are means over classes. `warm C` starts from the answer at C, entries at their bound
 moved to the new one, and solves for 1.2 C; `warm K` starts from the answer before every kernel's weight changed by one
-percent. LIBSVM's copy of the kernel is made once for all classes and shown apart, and `one class` is what LIBSVM costs
-when nothing shares the copy. Exits with 1 when a goal is missed.
+percent. LIBSVM's copy of the kernel is made once for all classes and shown apart; `one class` is the cost of LIBSVM
+without sharing the copy. Exits with 1 when a goal is missed.
 
 Goals, on one-against-rest classes of an average of Gaussian kernels: `smo` no slower than `libsvm` and three times as
 quick as scikit-learn; a warm start takes at most 0.7 of the cold steps; a call costs less than 30 microseconds beside
@@ -87,7 +87,7 @@ def smooth(n: int, C: float) -> Case:
 
 
 class Clock:
-    """Best seconds of every contender, taken in turn so that a busy machine slows all alike."""
+    """Best seconds of every contender, taken alternately so that a busy machine slows all of them equally."""
 
     def __init__(self, repetitions: int) -> None:
         self.repetitions = repetitions
@@ -103,7 +103,7 @@ class Clock:
 
 
 def sklearn_gap(fitted: SVC, K: NDArray[np.float64], y: NDArray[np.float64], C: float) -> float:
-    """The gap of scikit-learn's answer with the certificate the oracles get: plain, or inflated if better."""
+    """The gap of scikit-learn's solution, certified like those of the oracles: plain, or inflated if that is better."""
     task = checked_task(len(y), y, C, linear=None, intercept=True, alpha=None, tol=0.0, max_steps=0)
     beta = np.zeros(len(y))
     beta[fitted.support_] = fitted.dual_coef_[0]
@@ -137,7 +137,7 @@ def race_class(
     nodes: PreparedKernel,
     clock: Clock,
 ) -> tuple[dict[str, float], dict[str, Any], float]:
-    """Best seconds and answer of every contender on one class, and the gap that was asked for."""
+    """Best seconds and solution of every contender on one class, and the gap they were solved to."""
     machine = SVC(C=case.C, kernel="precomputed", cache_size=500)
     gap = sklearn_gap(machine.fit(K64, y), K64, y, case.C)
 

@@ -1,11 +1,11 @@
-"""What a round costs on a cluster, on paper, against what it takes here: workers, slow networks.
+"""The predicted and the measured cost of a round on a cluster: workers, slow networks.
 
     python -m pipelines.benchmarks.scaling_model [--quick] [--folder DIR]
 
 The model (`Round`) counts bytes, multiplications, tasks and messages of one VSKL round from n, s, m, the working sets
 and the workers. Its few rates are measured first, in this process and with tasks that do nothing. Then a fit runs on
-real worker processes, and again with every byte between the scheduler and the others held up by a proxy; the model has
-to say how long the rounds take. At the end, what it says of n = 10^6 and m = 10^4. Exits with 1 when a prediction is
+real worker processes, and again with a proxy that delays every byte to and from the scheduler; the model has to predict
+the time of the rounds. At the end, its prediction for n = 10^6 and m = 10^4. Exits with 1 when a prediction is
 off by more than a factor of 1.5.
 """
 
@@ -80,7 +80,7 @@ class Round:
 
     @property
     def round_trips(self) -> int:
-        """Answers are fetched one after the other, and each of three stages is waited for."""
+        """Results are fetched one after the other, and each of three stages waits for the one before."""
         return self.chunks + self.rows + 3
 
     def seconds(self, rates: Rates, delay: float = 0.0) -> float:
@@ -91,7 +91,7 @@ class Round:
 
 @dataclass(frozen=True)
 class Rates:
-    """What this machine does in a second, on one thread."""
+    """Rates of this machine on one thread, per second."""
 
     cut: float  # bytes of blocks
     solve: float  # seconds a class
@@ -101,7 +101,7 @@ class Rates:
 
 
 class Watched:
-    """A runtime that knows how long its maps took."""
+    """A runtime that records the time of its maps."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime, self.seconds = runtime, {}
@@ -159,7 +159,7 @@ def rates(store: KernelStore) -> Rates:
 
 
 def measured(store: KernelStore, count: int, delay: float) -> tuple[float, list[Round]]:
-    """Seconds of all rounds of a fit on so many workers, the second time; and what those rounds were."""
+    """Seconds of all rounds of the second fit on so many workers, and those rounds."""
     with workers(count, delay) as address, open_runtime(address) as runtime:
         while len(runtime.client.scheduler_info(n_workers=-1)["workers"]) < count:
             time.sleep(0.1)
@@ -171,7 +171,7 @@ def measured(store: KernelStore, count: int, delay: float) -> tuple[float, list[
 
 
 def large(rates: Rates) -> None:
-    """What limits at 10^6 samples and 10^4 classes, in batches of 100 classes, on 1,000 workers of one thread."""
+    """The limits at 10^6 samples and 10^4 classes, in batches of 100 classes, on 1,000 workers of one thread."""
     batch = Round(n=1_000_000, s=20, m=100, W=20_000, workers=1000)
     times = 10_000 // batch.m
     products, sent = times * batch.pass_products, times * batch.coordinator_bytes

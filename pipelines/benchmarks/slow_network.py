@@ -1,4 +1,4 @@
-"""Dask's own scheduler and workers on this machine, with a network between them that is as slow as wanted."""
+"""Dask's own scheduler and workers on this machine, with a network between them of a chosen delay."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pathlib import Path
 
 @contextmanager
 def slow(address: str, delay: float) -> Iterator[str]:
-    """Another address of a scheduler, through which every byte takes so much longer."""
+    """Another address of a scheduler, which delays every byte."""
     host, _, port = address.removeprefix("tcp://").rpartition(":")
     ready, found = threading.Event(), []
 
@@ -70,7 +70,7 @@ def started(program: str, *arguments: str) -> subprocess.Popen[bytes]:
 
 @contextmanager
 def workers(count: int, delay: float) -> Iterator[str]:
-    """A scheduler and workers, whose talk is slow where a delay is asked for."""
+    """A scheduler and workers, with a delay between them if one is given."""
     with tempfile.TemporaryDirectory() as name:
         file = Path(name) / "scheduler.json"
         here = ("--host", "127.0.0.1", "--no-dashboard")

@@ -1,11 +1,11 @@
-"""What a kernel store costs: building it against the same arithmetic in plain numpy plus writing the same bytes.
+"""The cost of a kernel store: building it, compared with the same arithmetic in numpy and writing the same bytes.
 
     python -m pipelines.benchmarks.store_speed [--quick]
 
 20 Gaussian kernels (4 views x 5 widths) of n = 6,425 synthetic samples. Plain numpy computes the same upper tiles in
 memory, in the same precision (float64 distances, float32 exponentials), and writes the same bytes to one file; the
-store goes through tasks, chunk files and checksums. Both get one thread, then all cores. (Somebody who does not
-know that the matrices are symmetric computes and writes twice as much.) Goals: on all cores at most 1.5 times the plain
+store goes through tasks, chunk files and checksums. Both get one thread, then all cores. (Without
+symmetry, numpy would compute and write twice as much.) Goals: on all cores at most 1.5 times the plain
 time, and a peak of resident memory under 2 GB. Exits with 1 when a goal is missed.
 """
 

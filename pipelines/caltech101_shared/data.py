@@ -17,7 +17,7 @@ TRAINING = 30  # images a class
 
 
 def loader(context: Context) -> Callable[[int], Bank]:
-    """The bank of a split, made when it is asked for; the last one is held."""
+    """The bank of a split, computed when needed; the last one is kept."""
 
     @lru_cache(maxsize=1)
     def load(number: int) -> Bank:

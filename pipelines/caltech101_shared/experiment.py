@@ -110,7 +110,7 @@ def weights(context: Context, found: dict[str, list[Row]]) -> list[Row]:
 
 
 def curves(context: Context, load: Load, chosen: dict[str, float]) -> list[Row]:
-    """Every point is a training from nothing."""
+    """Every point is a training from a cold start."""
     rows = []
     for method in (MAX, SUM, L1, VSKL, AVERAGE):
         for tol in context.settings["tols"]:

@@ -1,4 +1,4 @@
-"""What is compared, and one training with all that is told of it."""
+"""The methods, and one training with its results."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ STILL = 0.01  # the paper stops when a step changes the average of the weights b
 
 
 def trained(bank: Bank, method: str, C: float, tol: float) -> Row:
-    """From nothing to a certified gap; SA walks until the paper's rule stops it, and is certified there."""
+    """A cold start to a certified gap; SA runs until the paper's rule stops it, and is certified there."""
     if method == SA:
         return walked(bank, dmkl.SharedMKL(C, mode="max"), tol)
     started = time.perf_counter()
@@ -59,7 +59,7 @@ def told(bank: Bank, fit: dmkl.Fit, seconds: float) -> Row:
 
 
 def walked(bank: Bank, formulation: dmkl.SharedMKL, tol: float, rounds: int = 8) -> Row:
-    """The paper's algorithm up to its own stop, looked for at the end of every round (each twice as long as the last).
+    """The paper's algorithm up to its own stop, checked at the end of every round (each twice as long as the last).
 
     The certificate is that of the weights; then every class is trained at them.
     """
@@ -79,7 +79,7 @@ def walked(bank: Bank, formulation: dmkl.SharedMKL, tol: float, rounds: int = 8)
 
 
 def steps(walk: SaddleIterates) -> int:
-    """Of the walk, one SVM each; what certifies comes on top."""
+    """Steps of the algorithm, one SVM each; SVMs of the certificate are not counted."""
     return round(float(walk.weight_sum.sum()))
 
 

@@ -1,4 +1,4 @@
-"""Work that is split among processes: many small fits, which one process would do one after the other."""
+"""Many small fits, divided among processes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PROCESSES = 2
 
 
 def in_processes(function: Callable[..., Any], *arguments: Iterable[Any]) -> Iterator[Any]:
-    """`map`, answers in order; each process has one BLAS thread, so that they do not crowd each other."""
+    """`map` with results in order; each process has one BLAS thread, so that they do not compete for cores."""
     context = get_context("spawn")  # a fork would copy threads' locks
     with ProcessPoolExecutor(PROCESSES, context, threadpool_limits, (1,)) as pool:
         yield from pool.map(function, *arguments)

@@ -1,4 +1,4 @@
-"""A problem of many classes or labels: kernels to train on, kernels to test on, and how good a fit is there."""
+"""A problem of many classes or labels: training kernels, test kernels, and the metrics of a fit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""dmkl's commands run as a user runs them, and what the system measured of their processes."""
+"""The commands of dmkl, and the time, memory and bytes that the system measured for their processes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TOOK = "DMKL_TOOK"  # names the file descriptor that `watched` writes to
 
 @dataclass(frozen=True)
 class Ran:
-    """A command's JSON and what it took."""
+    """The JSON output of a command, its time, memory and bytes."""
 
     facts: dict[str, Any]
     seconds: float
@@ -28,7 +28,7 @@ class Ran:
 
 
 def dmkl(folder: Path, *arguments: str) -> Ran:
-    """Run a command in a folder; it ends with the caller, who is told in a line when it fails."""
+    """Run a command in a folder; it ends with the caller. A failure is one line."""
     command = [sys.executable, "-m", "dmkl", *arguments, "--json", "-q"]
     with (folder / "out.json").open("w") as out, (folder / "took.json").open("w") as took:
         process = subprocess.Popen(
@@ -69,7 +69,7 @@ def watched(command: list[str]) -> int:
 
 
 def _counters(pid: int) -> dict[str, int]:
-    """What a process and its threads have read and written."""
+    """Bytes that a process and its threads have read and written."""
     lines = Path(f"/proc/{pid}/io").read_text().splitlines()
     return {name: int(value) for name, value in (line.split(": ") for line in lines)}
 

@@ -1,7 +1,7 @@
-"""Contestants side by side: a throw-away environment for the peers, a process for every fit, one judge for all.
+"""A comparison of libraries: a temporary environment for the others, a process for every fit, one evaluation for all.
 
-Kernels are handed over as .npy; every fit is a process of its own with the same number of threads (`contestants.py`).
-Weights are judged by dmkl: `value` is the SVM objective at them, certified, whoever found them.
+Kernels are passed as .npy files; every fit is a process of its own with the same number of threads (`contestants.py`).
+dmkl evaluates all weights: `value` is their certified SVM objective.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Float64 = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Answer:
-    """What a contestant did, and how it measured up."""
+    """The result of a contestant, and its evaluation."""
 
     told: dict[str, Any]  # seconds, CPU s, peak MB, and what the method says of itself
     weights: Float64  # (number, s) on the way
@@ -43,7 +43,7 @@ class Answer:
 
 
 class Ring:
-    """Where contestants meet."""
+    """The place of a comparison: its folder and environment."""
 
     def __init__(self, folder: Path, packages: Sequence[str], threads: int) -> None:
         self._folder, self._packages, self._threads = folder, packages, threads
@@ -52,7 +52,7 @@ class Ring:
         self.versions = ""
 
     def python(self) -> str | None:
-        """The interpreter of the peers' environment, made when first asked for; None where it cannot be made."""
+        """The interpreter of the other libraries' environment, made when first needed; None if that fails."""
         if self._environment is None and not self.missing:
             self._environment = Path(tempfile.mkdtemp(prefix="dmkl-peers-"))
             subprocess.run([sys.executable, "-m", "venv", str(self._environment)], check=True)
@@ -69,7 +69,7 @@ class Ring:
             shutil.rmtree(self._environment, ignore_errors=True)
 
     def fit(self, place: Path, options: Mapping[str, Any]) -> Answer | None:
-        """One contestant on the problem at `place`; None for one that cannot be had. A failure says how it failed."""
+        """One contestant on the problem at `place`; None if its library is not available. A failure has a message."""
         python = sys.executable if options["fit"] in OURS else self.python()
         if python is None:
             return None
@@ -97,7 +97,7 @@ def ring(folder: Path, packages: Sequence[str], threads: int) -> Iterator[Ring]:
 
 
 def hand_over(place: Path, K: NDArray[Any], y: NDArray[Any], test: NDArray[Any] | None = None) -> Path:
-    """A problem's files."""
+    """Write the files of a problem."""
     place.mkdir(parents=True, exist_ok=True)
     np.save(place / "K.npy", np.ascontiguousarray(K))
     np.save(place / "y.npy", y)

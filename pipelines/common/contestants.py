@@ -1,10 +1,10 @@
-"""One fit by dmkl, or by what else people use, in a process of its own; run as a script by any Python that has it.
+"""One fit by dmkl or another library, in a process of its own; a script for any Python that has the library.
 
     python contestants.py FOLDER ANSWER.npz '{"fit": "hand_loop", "C": 1.0, "steps": 100, "repeats": 1, "threads": 1}'
 
 FOLDER has `K.npy` (s, n, n), `y.npy` (signs, class numbers or real targets; or a 0/1 matrix of labels) and perhaps
-`test.npy` (s, t, n). What is timed is the fit alone: kernels are in memory, modules loaded, functions compiled. Each
-fit is a function that takes (K, y, options) and gives `Found`. The process has the threads its environment says.
+`test.npy` (s, t, n). Only the fit is timed: kernels are in memory, modules loaded, functions compiled. Each
+fit is a function that takes (K, y, options) and gives `Found`. The environment sets the number of threads.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def svc_average(K: Array, y: Array, o: dict[str, Any]) -> Found:
 
 
 def hand_loop(K: Array, y: Array, o: dict[str, Any]) -> Found:
-    """What a user writes in thirty lines: mirror descent over the weights, an SVC for every class at every step."""
+    """A loop of thirty lines: mirror descent over the weights, an SVC for every class at every step."""
     started, found = time.perf_counter(), Found()
     weights, eta, last, due = np.full(len(K), 1 / len(K)), 1.0, np.inf, 1.0
     for step in range(1, o["steps"] + 1):
@@ -162,7 +162,7 @@ def _signs(y: Array) -> list[Array]:
 
 
 def _labellings(y: Array) -> list[Array]:
-    """What SVC itself takes: classes as they are (one against one), labels one by one."""
+    """The label vectors for SVC: classes as they are (one against one), labels one by one."""
     return _signs(y) if y.ndim == 2 else [y]
 
 
@@ -172,7 +172,7 @@ def _labels(y: Array, scores: Array) -> Array:
 
 
 def _voted(machines: list[Any], y: Array, weights: Array) -> Callable[[Array], Array]:
-    """SVC's own answer where it saw all classes, else the class with the highest score."""
+    """SVC's own prediction if it was trained on all classes, else the class with the highest score."""
 
     def predict(test: Array) -> Array:
         combined = np.tensordot(weights, test, 1)
@@ -184,7 +184,7 @@ def _voted(machines: list[Any], y: Array, weights: Array) -> Callable[[Array], A
 
 
 def _final(weights: Array) -> list[Array]:
-    """Weights that all classes share; where each has its own there is nothing to judge."""
+    """Weights that all classes share; None if every class has its own."""
     rows = np.atleast_2d(weights)
     return [rows[0]] if len(rows) == 1 else []
 

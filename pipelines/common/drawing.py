@@ -30,7 +30,7 @@ class Panel:
 
 
 def draw(path: Path, panels: Sequence[Panel], columns: int = 2) -> bool:
-    """The panels in rows of two; a line that says so where there is no matplotlib."""
+    """Draw the panels in rows of two; without matplotlib, print a line instead."""
     try:
         import matplotlib
     except ModuleNotFoundError:

@@ -1,11 +1,11 @@
 """What an experiment is: a folder of `pipelines/` with `experiment.toml` and `experiment.py`.
 
-The TOML says what is shown and what is run:
+The TOML has the texts and the settings:
 
     [experiment]
     title = "VSKL, table 1: Caltech-101"      # a heading of RESULTS.md
     order = 10                                # its place there
-    about = "..."                             # what is compared with what, for whom does not know the paper
+    about = "..."                             # what is compared, for readers who do not know the paper
     differs = "..."                           # how data or protocol differ from the paper's
     [whole]                                   # settings of the whole run, free names
     splits = 10
@@ -13,8 +13,8 @@ The TOML says what is shown and what is run:
     splits = 1
     [paper]                                   # the paper's numbers, free names
 
-`experiment.py` has one function, `run(context: Context) -> Outcome`. All that is shown goes through `Outcome`, so that
-RESULTS.md, its figures and the comparison of two runs are made at one place each.
+`experiment.py` has one function, `run(context: Context) -> Outcome`. All results go through `Outcome`, so that
+RESULTS.md, its figures and the comparison of two runs have one implementation each.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Row = dict[str, Any]  # texts and plain numbers
 
 @dataclass(frozen=True)
 class Table:
-    """Rows with the same keys. Columns named in `measured` (seconds, memory) need not come out the same again."""
+    """Rows with the same keys. Columns named in `measured` (seconds, memory) may differ in a second run."""
 
     title: str
     rows: Sequence[Row]
@@ -50,7 +50,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Goal:
-    """What was hoped for. Goals of times and memory are `measured`: they need not come out the same again."""
+    """A goal. Goals of times and memory are `measured`: they may differ in a second run."""
 
     what: str
     value: float
@@ -65,7 +65,7 @@ class Goal:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What an experiment found."""
+    """The results of an experiment."""
 
     tables: Sequence[Table]
     goals: Sequence[Goal] = ()
@@ -75,7 +75,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Context:
-    """What a run is given: its settings, the paper's numbers, a folder for what it keeps while it runs."""
+    """The input of a run: its settings, the paper's numbers, a folder for intermediate results."""
 
     settings: dict[str, Any]
     paper: dict[str, Any]
@@ -84,7 +84,7 @@ class Context:
     journal: Journal
 
     def cell(self, key: str, compute: Callable[[], Any]) -> Any:
-        """What `compute` gives (plain values); kept, so that an interrupted run goes on after it."""
+        """The result of `compute` (plain values), which is saved, so that an interrupted run continues after it."""
         return self.journal.cell(key, compute)
 
     def splits(self, counts: Mapping[str, int], compute: Callable[[str, int, Row], list[Row]]) -> list[Row]:
@@ -123,7 +123,7 @@ class Experiment:
 
     @property
     def code(self) -> tuple[Path, ...]:
-        """What its numbers depend on."""
+        """The code that the numbers depend on."""
         return PIPELINES / self.name, PIPELINES / "common", Path(dmkl.__file__).parent
 
     def run(self, folder: Path, quick: bool) -> Outcome:

@@ -1,4 +1,4 @@
-"""Timed fits, what they took, and how that grows."""
+"""Timed fits, their cost, and its growth."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def timed(
 ) -> tuple[float, dmkl.Fit]:
     """The least seconds of `dmkl.solve`, and the fit.
 
-    Each repetition has a new stack: what a stack learns of its kernels is not there yet.
+    Each repetition has a new stack, which has no cached properties of its kernels.
     """
     least, fit = np.inf, None
     gc.collect()
@@ -38,7 +38,7 @@ def timed(
 
 
 def took(fit: dmkl.Fit) -> Row:
-    """What a fit of SpicyMKL took: proximal iterations, Newton steps inside them, kernels used, the certified gap."""
+    """The cost of a fit of SpicyMKL: proximal iterations, Newton steps inside them, kernels used, the certified gap."""
     steps = sum(int(iteration["steps"]) for iteration in fit.iterations)
     used = int(np.count_nonzero(fit.weights))
     return {"iterations": len(fit.iterations), "Newton": steps, "used": used, "gap": fit.worst_gap}
@@ -53,7 +53,7 @@ def held_out(fit: dmkl.Fit, kernel: Callable[[int], NDArray[Any]], y: NDArray[np
 
 
 def warm_up(formulations: Sequence[Formulation], dtype: Any = np.float64) -> None:
-    """Load and compile whatever is on first use."""
+    """Load and compile everything that is compiled on first use."""
     X = np.random.default_rng(0).normal(size=(40, 3))
     K = np.exp(-((X[:, None] - X[None]) ** 2)).transpose(2, 0, 1)
     for formulation in formulations:

@@ -1,4 +1,4 @@
-"""Finished cells of a run, one JSON line each: what is there is not computed again."""
+"""Finished cells of a run, one JSON line each; they are not computed again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where and with what a run was made."""
+"""The machine and the software of a run."""
 
 from __future__ import annotations
 
@@ -37,6 +37,6 @@ def _commit(code: tuple[Path, ...]) -> str:
 
 
 def _git(*arguments: str) -> str:
-    """What git says; nothing where there is no repository."""
+    """The output of git, empty without a repository."""
     asked = ["git", *arguments]
     return subprocess.run(asked, cwd=Path(__file__).parent, capture_output=True, text=True, check=False).stdout.strip()

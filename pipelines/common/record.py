@@ -1,4 +1,4 @@
-"""What is kept of a whole run: `pipelines/results/NAME.json`. RESULTS.md is drawn from these files alone."""
+"""The record of a whole run, `pipelines/results/NAME.json`. RESULTS.md is written from these files alone."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def made(outcome: Outcome, settings: Row, machine: Row, date: str, seconds: floa
 
 
 def differences(first: Row, second: Row) -> list[str]:
-    """Where a second run does not repeat the first: every number that is not measured has to be the same."""
+    """The differences of a second run from the first; every number that is not measured has to be the same."""
     if first["settings"] != second["settings"]:
         return ["the settings are others"]
     found = []
@@ -46,13 +46,13 @@ def differences(first: Row, second: Row) -> list[str]:
 
 
 def changed_surroundings(first: Row, second: Row) -> list[str]:
-    """What rounds sums in another order and was another in the first run: the processor, versions of packages."""
+    """The properties that change rounding and differ from the first run: processor, versions of packages."""
     before, now = ({"processor": run["machine"]["processor"], **run["machine"]["versions"]} for run in (first, second))
     return [f"{name} was {before.get(name)}, now {found}" for name, found in now.items() if before.get(name) != found]
 
 
 def _numbers(record: Row) -> dict[str, Any]:
-    """Everything a second run has to repeat, by a name that says where it stands."""
+    """All numbers that a second run has to repeat, by the name of their place."""
     found = {}
     for table in record["tables"]:
         for number, row in enumerate(table["rows"], 1):

@@ -1,4 +1,4 @@
-"""RESULTS.md, made of the records of all experiments."""
+"""RESULTS.md, written from the records of all experiments."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from pipelines.common.record import path_of, read
 FILE = PIPELINES / "RESULTS.md"
 HEAD = """# Results
 
-Written by `python -m pipelines.run`, never by hand: every number stands in `pipelines/results/` as the whole run of the
-experiment left it. `python -m pipelines.run NAME` makes one again, `--again` runs it and compares: all numbers but
-times and memory have to come out the same, to the last digit. That holds on one kind of processor: another rounds sums
-in another order, so that last digits differ, and now and then a count that hangs on them. Data: `../shared/DATA.md`.
+Written by `python -m pipelines.run`, never by hand, from the records in `pipelines/results/`, which hold the numbers of
+the whole run of each experiment. `python -m pipelines.run NAME` repeats one, `--again` repeats it and compares: all
+numbers except times and memory must be the same to the last digit. That holds on one model of processor: another rounds sums in
+another order, so that last digits differ, and occasionally a count that depends on them. Data: `../shared/DATA.md`.
 """
 
 
@@ -32,7 +32,7 @@ def write() -> None:
 
 
 def shown(title: str, record: Row, figures: str = "results") -> str:
-    """What one run found, below a heading."""
+    """The results of one run, below a heading."""
     parts = [f"## {title}"]
     for table in record["tables"]:
         parts += [f"**{table['title']}**", table_text(table["rows"], table["formats"]), table["note"]]
@@ -106,6 +106,6 @@ def _origin(name: str, record: Row) -> str:
 
 
 def _anchor(title: str) -> str:
-    """How GitHub names a heading."""
+    """The anchor that GitHub gives to a heading."""
     kept = [c for c in title.lower() if c.isalnum() or c in " -_"]
     return "".join(kept).replace(" ", "-")

@@ -30,7 +30,7 @@ Float64 = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Found:
-    """What it came to."""
+    """The result."""
 
     weights: Float64
     svm_calls: int

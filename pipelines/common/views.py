@@ -1,4 +1,4 @@
-"""Views of samples, the distances between samples that fit them, and Gaussian kernels on those."""
+"""Views of samples, the distances that suit them, and Gaussian kernels of these distances."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ THREADS = 2
 
 @dataclass(frozen=True)
 class View:
-    """Features with the distance that fits them, or a whole matrix of distances ("given")."""
+    """Features with the distance that suits them, or a whole matrix of distances ("given")."""
 
     name: str
     distance: str  # chi2 | sqeuclidean | given

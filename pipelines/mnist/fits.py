@@ -23,7 +23,7 @@ MEMORY = 12 * 10**9  # fixed: which kernel values are kept, and so the last bits
 
 @dataclass(frozen=True)
 class Wanted:
-    """What to train and how."""
+    """The settings of a fit."""
 
     n: int
     tested: int  # test digits; none: no test error
@@ -75,7 +75,7 @@ def row_of(wanted: Wanted, kernels: int, fit: dmkl.Fit, error: float | None) -> 
 
 
 def test_error(store: KernelStore, fit: dmkl.Fit, count: int) -> float:
-    """Percent of the first `count` test digits that are told wrong."""
+    """Percent of the first `count` test digits that are misclassified."""
     data, known = digits.test(count)
     model = make_model(store, fit)
     found = model.predict(model.decision(data, Local(digits.WORKERS)))

@@ -18,7 +18,7 @@ Samples = NDArray[np.int64]
 
 
 def loader(context: Context) -> Callable[[str], Bank]:
-    """The bank of a set, made when it is asked for; the last one is held."""
+    """The bank of a set, computed when needed; the last one is kept."""
 
     @lru_cache(maxsize=1)
     def load(name: str) -> Bank:
@@ -29,7 +29,7 @@ def loader(context: Context) -> Callable[[str], Bank]:
 
 
 def read(name: str, settings: Row) -> Bank:
-    """Labels that no training sample has are left out: nothing can be learnt of them."""
+    """Read a set without the labels that no training sample has."""
     found = np.load(data_file(f"{name}.npz", "views X_<name>, Y (n, L), is_train; see ../shared/DATA.md"))
     train, test = np.flatnonzero(found["is_train"]), np.flatnonzero(~found["is_train"])
     train = train[:: settings.get("every", 1)]

@@ -43,7 +43,7 @@ def run(context: Context) -> Outcome:
 
 
 def ways(kernels: int, constants: list[float], tol: float) -> list[Row]:
-    """Both courses for every constant and loss."""
+    """Both runs for every constant and loss."""
     case = ionosphere()
     K, found = case.K[:kernels], []
     for C in constants:

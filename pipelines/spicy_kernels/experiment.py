@@ -47,7 +47,7 @@ def draw(name: str, split: int, settings: dict[str, Any]) -> list[Row]:
 
 
 def exponents(averages: list[Row], many: int) -> Table:
-    """Growth with the number of kernels; also where reading kernels is what takes the time."""
+    """Growth with the number of kernels; also where reading kernels dominates the time."""
     rows = []
     for key, series in grouped(averages, *SETTING).items():
         row: Row = dict(zip(SETTING, key, strict=True))
@@ -60,7 +60,7 @@ def exponents(averages: list[Row], many: int) -> Table:
 
 
 def told(averages: list[Row], paper: Row) -> tuple[list[Table], list[Goal]]:
-    """What the paper's words claim, where the run has that many kernels."""
+    """The statements of the paper, where the run has as many kernels."""
     by_size = grouped(averages, "kernels")
     if (paper["kernels"],) not in by_size:
         return [], []

@@ -136,7 +136,7 @@ def rivals(averages: list[Row]) -> str:
 
 
 def claimed(averages: list[Row], beside: list[Row], paper: Row) -> Table:
-    """What the paper's words say, and what was found, a column a data set."""
+    """The statements of the paper and our results, a column a data set."""
     rows: list[Row] = [
         {"the paper's words": f"{paper['times_simple'][0]} to {paper['times_simple'][1]} times as fast as SimpleMKL"},
         {"the paper's words": "faster as C increases: seconds at the smallest C / at the largest, hinge"},

@@ -51,7 +51,7 @@ def run(context: Context) -> Outcome:
 
 
 def over_splits(context: Context) -> list[Row]:
-    """What every split gives, some splits a cell."""
+    """The results of every split, several splits a cell."""
     settings = [context.settings[name] for name in ("norms", "lams", "tol")]
     spread_out = map if context.quick else in_processes  # starting processes takes longer than a few splits do
     found: list[Row] = []
@@ -104,7 +104,7 @@ def alone(context: Context, found: list[Row]) -> list[Row]:
 
 
 def voted(context: Context, single: list[Row]) -> tuple[list[Row], str]:
-    """The errors of a vote among equal samples, and what they say of the paper's number."""
+    """The errors of a vote among equal samples, and a comparison with the paper's number."""
     counts, paper = votes.kinds(titanic()), context.paper["alone"][str(BAD)]
     told, wrong = votes.draw(counts, 150, context.settings["realisations"], seed=0)
     rows = []

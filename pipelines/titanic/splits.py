@@ -1,4 +1,4 @@
-"""What one split gives: the test errors of the six norms, and of one kernel alone."""
+"""The results of one split: the test errors of the six norms, and of one kernel alone."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ZERO = 1e-9  # scores below it have no sign: the class is not decided
 
 
 def together(split: int, norms: Sequence[str], lams: Sequence[float], tol: float) -> dict[str, Any]:
-    """For every norm the test error with lam by cross-validation and with the best lam, and what has coefficients.
+    """For every norm the test errors with lam by cross-validation and with the best lam, and its coefficients.
 
     `dmkl.tune` does the same, but its scores cost more than these fits of 120 samples do.
     """

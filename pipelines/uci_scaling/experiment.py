@@ -128,7 +128,7 @@ def times(rows: list[Row], size: int, method: str) -> float:
 
 
 def claimed(paper: Row, slopes: list[Row], faster: dict[str, dict[str, float]], largest: int) -> Table:
-    """The paper's words beside what was found."""
+    """The statements of the paper and our results."""
     calls = (
         ("exponent of SVM calls, mirror descent", "a low value", f"{MIRROR}: calls"),
         ("exponent of SVM calls, SimpleMKL", "shoots up steeply", f"{SIMPLE}: calls"),
@@ -146,7 +146,7 @@ def claimed(paper: Row, slopes: list[Row], faster: dict[str, dict[str, float]], 
 
 
 def cut_off(rows: list[Row], loose: float) -> list[str]:
-    """Which methods did not get there."""
+    """The methods that were cut off."""
     found = []
     for method in BESIDE:
         mine = [row for row in rows if row["method"] == method]

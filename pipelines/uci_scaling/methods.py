@@ -1,4 +1,4 @@
-"""One L1-MKL problem by three methods: what each took."""
+"""One L1-MKL problem by three methods, and the cost of each."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ DEFAULT, MIRROR, SIMPLE = "dmkl", "mirror", "SimpleMKL"
 
 
 def default(K: Float64, y: Float64, C: float, tol: float) -> tuple[Row, dmkl.Fit]:
-    """`dmkl.solve`; the steps of its interior point method, which a fit does not tell, are counted."""
+    """`dmkl.solve`; the steps of its interior point method, which a fit does not report, are counted."""
     steps: list[int] = []
 
     def counted(*arguments: Any, **options: Any) -> Any:

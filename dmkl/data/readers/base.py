@@ -1,4 +1,4 @@
-"""What a reader of a file format is, and what several of them need."""
+"""The interface of a reader of a file format, and functions that several readers share."""
 
 from __future__ import annotations
 

@@ -108,7 +108,7 @@ def _batches(
 def _slices(
     headers: dict[str, Header], whole: list[str], opened: Callable[[ExitStack], Opener], rows: int, n: int
 ) -> Iterator[Arrays]:
-    """All members are read in parallel; arrays without one row a sample are the same in all batches."""
+    """All members are open at once and read slice by slice; arrays without one row a sample are the same in all batches."""
     with ExitStack() as stack:
         open_one = opened(stack)
         files = {name: stack.enter_context(open_one(name)) for name in headers}

@@ -1,4 +1,4 @@
-"""What a kernel function is: parameters, the pairwise base it is computed from, and an elementwise map."""
+"""Kernel functions: parameters, the pairwise base they are computed from, and an elementwise map."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ STRIP = 256  # rows of a tile worked on together: 1 MB of float32 stays in a cac
 
 @dataclass(frozen=True)
 class Scales:
-    """What a width may be a multiple of, measured on training samples.
+    """Units of relative widths, measured on training samples.
 
     `median` and `mean` are those of the distances between samples; `spread` is the number of features times their
     variance (the divisor in scikit-learn's gamma='scale').

@@ -13,7 +13,7 @@ from dmkl.kernels.functions.base import ExponentialKernel, Kernel
 class Distance(ExponentialKernel):
     """`exp(-D / width)` of a matrix of distances."""
 
-    base: ClassVar[str] = "given"
+    base: ClassVar[str] = "matrix"
     view_kind: ClassVar[str] = "distance"
 
 
@@ -21,7 +21,7 @@ class Distance(ExponentialKernel):
 class Precomputed(Kernel):
     """A kernel matrix as it is."""
 
-    base: ClassVar[str] = "given"
+    base: ClassVar[str] = "matrix"
     view_kind: ClassVar[str] = "kernel"
     unproven: ClassVar[bool] = True
 

@@ -1,4 +1,4 @@
-"""All of Caltech-256's classes with 25 samples each: what dmkl takes, and what the paper's loop would."""
+"""All classes of Caltech-256 with 25 samples each: the time of dmkl, and an estimate for the paper's loop."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def loop(store: KernelStore, k: int, settings: Row) -> Row:
 
 
 def call_seconds(K: NDArray[np.float32], y: NDArray[np.float64], norm: MixedNorm, calls: int) -> float:
-    """Of one step as numpy and scikit-learn do it: combine, train, measure every kernel, update the weights."""
+    """Seconds of one step with numpy and scikit-learn: combine, train, measure every kernel, update the weights."""
     weights, times = norm.uniform(), []
     with threadpoolctl.threadpool_limits(1):
         for _ in range(calls):
@@ -108,7 +108,7 @@ MEASURED = "a call, s", "the paper's loop, s", "times ours", "adaptive loop, s",
 
 
 def loop_row(k: int, found: Row, objective: float, ours: float) -> Row:
-    """A class; `ours` are the seconds dmkl took for one."""
+    """The row of a class; `ours` are dmkl's seconds for one class."""
     call, (calls, gap), (quick_calls, _) = found["seconds"], found["paper"], found["adaptive"]
     return {
         "class": k,

@@ -1,7 +1,7 @@
-"""All of Caltech-256's size: kernels on disk, a memory limit, 32 of 257 classes certified, and what all would take.
+"""The size of Caltech-256: kernels on disk, a memory limit, 32 of 257 classes certified, and a projection for all.
 
-The store is removed whatever happens; with DMKL_KEEP=1 an interrupted run leaves what it has, and goes on with it once
-the store is complete: seconds are always those of whole commands.
+The store is removed at the end. With DMKL_KEEP=1 an interrupted run leaves its store and continues with it if it is
+complete: seconds are always those of whole commands.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def run(context: Context) -> Outcome:
 
 
 def require_room(context: Context, folder: Path) -> None:
-    """Say what is needed, and end at once where it is not there."""
+    """Print the room that is needed on disk, and stop at once if it is not free."""
     tiles = projected_bytes(Grid.cut(context.settings["n"], LARGEST_TILE), KERNELS)
     limit = parse_bytes(context.settings["memory"])
     there = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())  # of an interrupted run
@@ -56,7 +56,7 @@ def require_room(context: Context, folder: Path) -> None:
 
 
 def built_and_trained(context: Context, folder: Path) -> tuple[Ran, Ran]:
-    """What `dmkl kernels` and `dmkl train` took."""
+    """Time and memory of `dmkl kernels` and `dmkl train`."""
     settings, done = context.settings, folder / "kernels.json"
     if not done.is_file():
         shutil.rmtree(folder, ignore_errors=True)
@@ -76,7 +76,7 @@ def built_and_trained(context: Context, folder: Path) -> tuple[Ran, Ran]:
 
 
 def rounds_seconds(run: Path, rounds: list[Row]) -> float:
-    """How long the rounds took, from the end of the outline: what grows with the classes."""
+    """Seconds of the rounds, from the end of the outline; this part grows with the classes."""
     timeline = json.loads((run / "timeline.json").read_text())
     ends = [max(row["bins"]) + 1 for row in timeline["rows"] if row["function"] == "_solve_whole"]
     return float(rounds[-1]["time"] - timeline["start"] - max(ends) * timeline["width"])
@@ -142,7 +142,7 @@ def round_row(event: Row) -> Row:
 
 
 def projection(built: Ran, trained: Ran, growing: float) -> Table:
-    """Time and bytes for all classes: batches follow each other, so what is not done once grows with the classes."""
+    """Time and bytes for all classes: all parts of a batch, which run once a batch, grow with the classes."""
     facts, tiles = trained.facts["train"], built.facts["nbytes"]
     factor = CLASSES / facts["classes"]
     once = built.seconds + trained.seconds - growing

@@ -1,4 +1,4 @@
-"""Kernels in any number, on any number of real samples."""
+"""Any number of kernels on any number of real samples."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ def _contestants(context: Context, axis: str) -> dict[str, dict[str, Any]]:
 
 
 def _size(context: Context, contest: Ring, axis: str, size: int) -> Row:
-    """Seconds of all contestants at one size; the kernels are made only if one of them is still to run."""
+    """Seconds of all contestants at one size; the kernels are computed only if one of them has not run yet."""
     settings, contestants = context.settings, _contestants(context, axis)
     made: list[tuple[Any, Any]] = []
 
@@ -104,7 +104,7 @@ def _problem(settings: dict[str, Any], axis: str, size: int) -> tuple[Any, Any]:
 def _fitted(
     context: Context, contest: Ring, problem: Callable[[], tuple[Any, Any]], options: dict[str, Any], optimum: float
 ) -> Row | None:
-    """Seconds; of the loop, until its weights were good enough."""
+    """Seconds of a fit; for the loop, until its weights were within the tolerance."""
     K, y = problem()
     by_label = y.ndim == 2 and options["fit"] == "mklpy"  # it takes one problem at a time
     if by_label:
@@ -131,7 +131,7 @@ def _one_by_one(context: Context, contest: Ring, K: Any, y: Any, options: dict[s
 
 
 def _exponents(settings: dict[str, Any], seconds: dict[str, dict[str, list[float | None]]]) -> list[Row]:
-    """The slope over the larger half of the sizes a contestant has."""
+    """The exponents: slopes over the larger half of a contestant's sizes."""
     return [
         {"contestant": who} | {axis: _slope(settings[axis], seconds[axis][who]) for axis in AXES}
         for who in seconds["n"]
@@ -156,7 +156,7 @@ def _panel(axis: str, sizes: list[int], seconds: dict[str, list[float | None]]) 
 
 
 def _faster(settings: dict[str, Any], axis: str, seconds: dict[str, list[float | None]]) -> str:
-    """Who is faster than dmkl, where."""
+    """The contestants that are faster than dmkl, and where."""
     said = []
     for who, times in seconds.items():
         pairs = zip(settings[axis], times, seconds[DMKL], strict=True)

@@ -44,8 +44,8 @@ def run(context: Context) -> Outcome:
 def measured(
     context: Context, problem: Problem, threads: int, paths: list[Hot]
 ) -> tuple[dict[str, float], dict[str, float], dict[str, Any]]:
-    """The best rate of every limit, the best seconds of every path, and what the paths gave: all in turn, so that a
-    busy machine slows all alike."""
+    """Best rates of the limits, best seconds of the paths, and the results of the paths; all in turn, so that a
+    busy machine slows all of them equally."""
     limits = Limits(threads, context.settings, problem.grid.tile, problem.tile_files(), problem.folder / "written")
     rates: dict[str, float] = {}
     seconds: dict[str, float] = {}
@@ -74,7 +74,7 @@ def timed(function: Callable[[], Any]) -> tuple[Any, float]:
 
 
 def compared(path: Hot, threads: int, costs: dict[str, float], rates: dict[str, float], seconds: float) -> Row:
-    """A path beside its limit."""
+    """The row of a path and its limit."""
     least = {what: amount / rates[what] for what, amount in costs.items()}
     amounts = ", ".join(f"{what} {amount / 1e9:.3g} G" for what, amount in costs.items())
     return {

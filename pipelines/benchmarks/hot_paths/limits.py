@@ -1,4 +1,4 @@
-"""What the machine does a second when it does nothing else; each measurement tells how much it did."""
+"""Rates of the machine when it does nothing else; each measurement returns the amount of its work."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ class Limits:
         return float(done)
 
     def clear(self) -> None:
-        """Before every measurement: no files of the last one, nothing left to be written to the disk."""
+        """Before every measurement: remove the files of the last one, and wait until everything is on disk."""
         shutil.rmtree(self._folder, ignore_errors=True)
         self._folder.mkdir(parents=True)
         os.sync()

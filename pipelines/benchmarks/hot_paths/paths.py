@@ -1,4 +1,4 @@
-"""The hot paths, each with what it cannot do without."""
+"""The hot paths, each with the operations it cannot avoid."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ FLOAT = 4  # bytes of a stored value
 
 @dataclass(frozen=True)
 class Hot:
-    """A path: its cost model in words and as amounts of what `limits` measures, and running it once."""
+    """A path: a function that runs it once, and its cost model in words and in units of `limits`."""
 
     name: str
     model: str
@@ -40,7 +40,7 @@ class Hot:
 
 
 class Problem:
-    """Gaussian kernels of made-up features, and stacks of them."""
+    """Gaussian kernels of synthetic features, and stacks of them."""
 
     def __init__(self, settings: dict[str, Any], folder: Path) -> None:
         self.settings, self.folder = settings, folder
@@ -80,7 +80,7 @@ class Problem:
 
 
 def stack_paths(problem: Problem, threads: int) -> list[Hot]:
-    """What passes over tiles, and building them."""
+    """Paths over tiles: passes, and building them."""
     held, read = (open_stack(problem.store, workers=threads, memory=8 << 30, backend=b) for b in ("memory", "disk"))
     values = FLOAT * problem.s * problem.entries  # bytes of all kept tiles
     products = 2.0 * problem.n**2 * problem.s
@@ -147,16 +147,16 @@ def _building(problem: Problem, threads: int, values: float) -> Hot:
 
 
 def _gathered(problem: Problem, stack: KernelStack) -> None:
-    """Blocks as solvers ask for them: into memory that is used again and again."""
+    """Blocks as solvers gather them, in memory that is used again and again."""
     stack.answers(_nothing, [()] * len(problem.sets), problem.sets, runtime=stack.runtime)
 
 
 def _nothing(block: NDArray[Any]) -> None:
-    """What is asked of a block here."""
+    """The question to a block in this benchmark."""
 
 
 def solver_paths(problem: Problem) -> list[Hot]:
-    """What one thread does with a compact block."""
+    """Paths of one thread on a compact block."""
     settings = problem.settings
     size, s, C, tol = settings["block"], problem.s, settings["C"], settings["tol"]
     stack = open_stack(problem.store, workers=1, memory=8 << 30, backend="memory")
@@ -190,6 +190,6 @@ def solver_paths(problem: Problem) -> list[Hot]:
 
 
 def clear(problem: Problem) -> None:
-    """What an earlier run has built is gone, and nothing is left to be written to the disk."""
+    """Remove the files of an earlier run, and wait until everything is on disk."""
     shutil.rmtree(problem.folder / "built.zarr", ignore_errors=True)
     os.sync()

@@ -75,7 +75,7 @@ def _race(context: Context, contest: Ring, name: str) -> tuple[list[Row], float]
 
 
 class _Made:
-    """A problem that is made, and its files written, when somebody needs it."""
+    """A problem that is computed, and its files written, when first needed."""
 
     def __init__(self, context: Context, name: str) -> None:
         self._make: Callable[[], Problem] = lambda: PROBLEMS[name](context.settings["samples"][name])

@@ -1,4 +1,4 @@
-"""Problems A, B and C of ../shared/PEERS.md, rebuilt from their description, and one of ridge regression."""
+"""Problems A, B and C of ../shared/PEERS.md, made from their description, and one of ridge regression."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ PROBLEMS: dict[str, Callable[[int], Problem]] = {"A": problem_a, "B": problem_b,
 
 
 def _scaled(X: Array) -> Array:
-    """Mean 0 and deviation 1 over the samples the peers had."""
+    """Mean 0 and deviation 1 over the samples that the other libraries had."""
     return (X - X[:SPAM_TAKEN].mean(axis=0)) / X[:SPAM_TAKEN].std(axis=0)
 
 

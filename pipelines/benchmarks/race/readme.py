@@ -1,4 +1,4 @@
-"""The race's table in README.md, made of the record of its whole run.
+"""The table of the race in README.md, written from the record of its whole run.
 
 python -m pipelines.benchmarks.race.readme
 """
@@ -21,7 +21,7 @@ weights were as near to the optimum as dmkl *proves* to be (A and B 1e-4, C 1e-2
 
 
 def table(record: Row | None) -> str:
-    """What stands between the two comments."""
+    """The text between the two comments."""
     if record is None:
         return f"Not run yet: `python -m pipelines.run {NAME}`."
     rows = [
@@ -33,7 +33,7 @@ def table(record: Row | None) -> str:
 
 
 def drawn(text: str, record: Row | None) -> str:
-    """README with the table as the record has it."""
+    """README with the table of the record."""
     before, rest = text.split(BEGIN)
     _, after = rest.split(END)
     return f"{before}{BEGIN}\n{table(record)}\n{END}{after}"

@@ -1,4 +1,4 @@
-"""Where somebody is faster or better than dmkl, said plainly, from the numbers."""
+"""Sentences about contestants that are faster or better than dmkl, from the numbers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pipelines.common.experiment import Row
 
 
 def remarks(where: str, rows: list[Row], ours: str, quality: str) -> list[str]:
-    """Sentences about the rows that beat ours in time or quality; one that nobody does, if so."""
+    """Sentences about the rows that beat dmkl in time or quality, or one that there are none."""
     own = next(row for row in rows if row["contestant"] == ours)
     others = [row for row in rows if not row["contestant"].startswith("dmkl, ")]
     others = [row for row in others if row is not own and row["seconds"] is not None]
@@ -23,13 +23,13 @@ def remarks(where: str, rows: list[Row], ours: str, quality: str) -> list[str]:
 
 
 def _time(row: Row) -> float:
-    """To the goal where it was reached, else to its own end."""
+    """Seconds to the goal if it was reached, else to the contestant's end."""
     goal = row.get("s to goal")
     return float(row["seconds"] if goal is None else goal)
 
 
 def _faster(row: Row, own: Row, quality: str) -> str:
-    """Who is faster, and what for."""
+    """The contestants that are faster, and their results."""
     what = f"**{row['contestant']} is faster than dmkl**, {_time(row):.3g} s against {_time(own):.3g} s"
     if row.get("s to goal") is not None:
         return f"{what}, and within the same distance of the optimum"

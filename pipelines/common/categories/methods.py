@@ -1,4 +1,4 @@
-"""What is compared: how each method is fitted for growing C, and how a fit predicts."""
+"""The methods: how each is fitted for increasing C, and how a fit predicts."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ def predict(fit: dmkl.Fit, K: Sequence[NDArray[np.float32]]) -> NDArray[np.int64
 
 
 def class_accuracy(predicted: NDArray[np.int64], truth: NDArray[np.int64]) -> float:
-    """Percent that is right, in the mean over classes; both hold numbers of classes."""
+    """Percentage of correct predictions, averaged over classes; both arrays hold class numbers."""
     right = predicted == truth
     return 100.0 * float(np.mean([right[truth == label].mean() for label in np.unique(truth)]))
 
 
 def active_kernels(fit: dmkl.Fit) -> float:
-    """How many kernels weigh more than a thousandth of the largest, in the mean over classes."""
+    """The number of kernels with more than a thousandth of the largest weight, averaged over classes."""
     weights = np.atleast_2d(fit.weights)
     return float((weights > 1e-3 * weights.max(axis=1, keepdims=True)).sum(axis=1).mean())

@@ -71,7 +71,7 @@ def compare(context: Context, collection: Collection, banks: dict[str, Row], key
 def split_cells(
     context: Context, collection: Collection, number: int, banks: dict[str, Row], key: str
 ) -> dict[str, dict[str, Row]]:
-    """A finished cell stays; distances are files only while the split needs them."""
+    """The cells of a split; distances are kept in files only while the split needs them."""
     split, kept = collection.splits[number], context.folder / f"{key}distances"
     samples = np.concatenate([split.train, split.test])
     cells = {}
@@ -121,7 +121,7 @@ def all_methods(y: Samples, split: Split, K: Float32, bank: Row, settings: Row) 
 
 
 def tol_of(method: str, settings: Row, which: str) -> float:
-    """Methods that learn weights end well below their tolerance, SVMs just at it: these get a finer one."""
+    """SVMs get a finer tolerance: they end just at it, methods that learn weights well below."""
     return float(settings["svm_tol"] if method in (SUM, SINGLE) else settings[which])
 
 
@@ -142,7 +142,7 @@ def stack_of(K: Float32, each: int) -> dmkl.KernelStack:
 def validated(
     K: Float32, chosen: list[int], y: Samples, cuts: list[Cut], method: str, settings: Row, each: int
 ) -> list[float]:
-    """Accuracy on the samples to check, for every C, in the mean over cuts."""
+    """Validation accuracy for every C, averaged over divisions."""
     found = []
     for fit_on, check in cuts:
         stack = stack_of(np.stack([K[a][np.ix_(fit_on, fit_on)] for a in chosen]), each)
@@ -154,7 +154,7 @@ def validated(
 
 
 def final(K: Float32, y: Samples, test: Samples, method: str, C: float, tol: float, each: int) -> Row:
-    """The fit on all training samples, and how it does on the test samples."""
+    """The fit on all training samples, and its accuracy on the test samples."""
     n = len(y)
     stack = stack_of(np.ascontiguousarray(K[:, :n]), each)
     started = time.perf_counter()

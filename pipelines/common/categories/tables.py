@@ -1,4 +1,4 @@
-"""Tables and sentences of what `protocol.compare` found."""
+"""Tables and sentences about the results of `protocol.compare`."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def methods_table(title: str, cells: Cells, paper: dict[str, Any], note: str = "
 
 
 def banks_table(title: str, found: Found, banks: dict[str, Row]) -> Table:
-    """What was tried: a row a bank, accuracies of all methods, and the best VSKL less the SVM on the sum."""
+    """All banks, one a row: accuracies of all methods, and the best VSKL less the SVM on the sum."""
     rows: list[Row] = []
     shared = min(len(cells) for cells in found.values())
     for name, cells in [*found.items(), (TUNED, tuned(found, shared))]:
@@ -71,7 +71,7 @@ def _widths(bank: Row | None) -> str:
 
 
 def tuned(found: Found, splits: int) -> Cells:
-    """For every split and method, the bank with the best validation; of equal ones that where all methods do best."""
+    """For every split and method, the bank with the best validation; of equal ones the best for all methods."""
     cells = []
     for number in range(splits):
         banks = [cells[number] for cells in found.values()]
