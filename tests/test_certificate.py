@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from dmkl.oracles import best_intercept, svm_bounds
+from dmkl.oracles import best_intercept, least_hinge, solve_svm, svm_bounds
+from dmkl.solvers.certificate import best_multiple, largest_violation
 
 Float64Array = NDArray[np.float64]
 numbers = st.floats(-5.0, 5.0, width=32)
@@ -94,3 +95,23 @@ def test_bounds_take_one_bound_and_one_linear_term_for_all() -> None:
     assert svm_bounds(beta, scores, y, 2.0, 1.0, True) == pytest.approx(
         svm_bounds(beta, scores, y, np.full(9, 2.0), np.ones(9), True), rel=1e-14
     )
+
+
+def test_the_best_multiple_is_the_better_primal_value() -> None:
+    """Scaling w takes small violations away: with a large C that is worth a larger penalty."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(40, 40))
+    K, y = X @ X.T, np.where(rng.random(40) < 0.5, 1.0, -1.0)  # separable
+    for C, tol in ((1e4, 1e-2), (1.0, 1e-2), (1e4, 1e-9)):
+        upper = np.full(40, C)
+        svm = solve_svm(K, y, C, tol=tol)
+        beta = 0.999 * svm.alpha * y
+        scores = K @ beta
+        penalty = 0.5 * float(beta @ scores)
+        plain = penalty + least_hinge(scores, y, upper)[0]
+        best = best_multiple(penalty, beta, scores, y, upper)
+        assert 0.0 <= largest_violation(beta, scores, y, upper) <= 0.5
+        assert best.primal <= plain
+        loss = (upper * np.maximum(1.0 - y * (best.scale * scores + best.intercept), 0.0)).sum()
+        assert best.primal == pytest.approx(best.scale**2 * penalty + loss, rel=1e-12)
+        assert best.scale == 1.0 or best.primal < plain

@@ -173,7 +173,17 @@ def test_a_metric_from_the_file_and_the_command_line(folder: Path, capsys: pytes
     assert main(["tune", "config.toml", "-o", "line", "--metric", "macro_f1", "-q"]) == 0
     facts = json.loads((folder / "line/tuning.json").read_text())
     assert (facts["metric"], facts["larger_is_better"]) == ("macro_f1", True)
-    assert "macro F1" in (folder / "line/report.html").read_text()
+    summary = json.loads((folder / "line/scores.json").read_text())["score"]
+    assert list(summary["metrics"]) == ["macro_f1", "accuracy", "balanced_accuracy"]
+    report = folder / "line/report.html"
+    written = report.read_text()
+    assert "macro F1 on held-out samples" in written
+    (folder / "line/scores.json").unlink()  # as in a run that is not finished
+    assert main(["report", "line", "-q"]) == 0
+    assert "macro F1 on held-out samples" in report.read_text()
+    assert main(["train", "config.toml", "-o", "trained", "-q"]) == 0  # the table is about searches only
+    trained = json.loads((folder / "trained/scores.json").read_text())["score"]
+    assert list(trained["metrics"]) == ["accuracy", "balanced_accuracy"]
 
 
 @pytest.mark.parametrize(("name", "message"), [("rmse", "is for regression"), ("best", "unknown metric 'best'")])

@@ -16,7 +16,7 @@ import dmkl
 from dmkl._util.machine import Budget, resident
 from dmkl.errors import ConfigError, DataError
 from dmkl.problems.losses import LOSSES
-from dmkl.solvers import blocks, kernel_operators, one_vs_rest, spicy, working_sets
+from dmkl.solvers import blocks, one_vs_rest, spicy, working_sets
 from dmkl.solvers.kernel_operators import BlockKernels, StreamedKernels
 from dmkl.solvers.proximal import Penalty, ProximalOptions, minimise
 from dmkl.stack import KernelStack, open_stack
@@ -231,7 +231,7 @@ def test_one_compact_problem_is_solved_within_the_memory_limit(store: KernelStor
     """What streams holds no block: the room is what the limit leaves, however little."""
     stack = open_stack(store.path, backend="disk", memory=Budget.default().limit)
     stream = StreamedKernels(
-        stack, np.eye(stack.s), np.arange(stack.n), room=int(kernel_operators.IN_FLIGHT * 4 * stack.n**2) - 1
+        stack, np.eye(stack.s), np.arange(stack.n), room=int(blocks.OPTIONS.in_flight * 4 * stack.n**2) - 1
     )
     assert stream.matrix(np.ones(stack.s), np.float32) is None
 

@@ -45,10 +45,13 @@ def relative_gap(primal: float | Float64, dual: float | Float64) -> float | Floa
     float or array
         The gap, infinite where there is no bound yet.
     """
-    with np.errstate(invalid="ignore"):
-        gap = (np.asarray(primal) - dual) / np.maximum(np.abs(primal), LEAST_OBJECTIVE)
-    gap = np.where(np.isnan(gap), np.inf, gap)
-    return gap if gap.ndim else float(gap)
+    if isinstance(primal, np.ndarray):
+        with np.errstate(invalid="ignore"):
+            gaps = (primal - dual) / np.maximum(np.abs(primal), LEAST_OBJECTIVE)
+        return np.where(np.isnan(gaps), np.inf, gaps)
+    value = float(primal)
+    gap = (value - float(dual)) / max(abs(value), LEAST_OBJECTIVE)
+    return np.inf if np.isnan(gap) else gap
 
 
 def best_intercept(scores: Float64, y: Float64, upper: Float64 | float, linear: Float64 | float = 1.0) -> float:

@@ -60,7 +60,7 @@ _WORTH_A_COPY = 0.6  # of the members: with fewer left, copying their rows pays
 
 # numpy's division, which does not stop to check for zero
 compiled = jit(error_model="numpy")
-# for what is called in every step: a real call would count references to each array it is given
+# for functions that are called in every step: a real call would count references to each of its arrays
 inlined = jit(error_model="numpy", inline="always")
 
 
@@ -83,7 +83,7 @@ class Own(NamedTuple):
     """The part's own kernel matrix, filled row by row as it is needed."""
 
     rows: FloatArray  # K itself where every sample is a member, else `store`
-    store: FloatArray  # rows of K on the members, in the order they were first wanted
+    store: FloatArray  # rows of K on the members, in the order of their first use
     slot: NDArray[np.int64]  # a member's row in `rows`, -1 for none yet; the last entry counts those stored
 
 
@@ -326,7 +326,7 @@ def newton_direction(K: FloatArray, part: Part, free: Members, intercept: bool) 
             solve_factored(A, ones)
             b = ordered_sum(d) / ordered_sum(ones)
             d -= b * ones
-            d -= ordered_sum(d) / n  # what cancellation left: it would add up in sum(beta)
+            d -= ordered_sum(d) / n  # the remainder of cancellation, which would add up in sum(beta)
     return d
 
 
@@ -372,7 +372,7 @@ class _Stop(NamedTuple):
     target: float  # relative gap
     p_scale: float  # the largest |p|
     K_scale: float  # the largest kernel entry
-    inflate: bool  # whether the inflated point may be what meets the target (see base.inflation)
+    inflate: bool  # whether the inflated point may meet the target (see base.inflation)
     shrink: bool  # whether to leave for fewer members
     room: int  # steps left
     doubt: int  # how many times its cost in steps to wait before a Newton step
@@ -531,7 +531,7 @@ def maximise(
         all_samples, gap, scale, members = _survey(scores, whole, totals, intercept, inflate)
         if gap <= tol or steps >= max_steps or members.shape[0] == 0 or (whole_stalled and not gap < 0.9 * last):
             return scores, scale, steps
-        shrink = verdict != _STALLED  # what stops a part may not be what stops all_samples
+        shrink = verdict != _STALLED  # a part may have stalled where all samples together have not
         if not shrink or members.shape[0] > _WORTH_A_COPY * scores.shape[0]:
             members = all_samples.members
         stop = _Stop(target, p_scale, K_scale, inflate, shrink, max_steps - steps, 1)

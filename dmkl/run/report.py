@@ -31,8 +31,9 @@ def read_run(run: RunDirectory) -> Contents:
     summary = read_json_if_any(run.scores)
     model = load_model(run.model) if run.model.exists() else None
     kept = load_predictions(run.predictions, model) if model and run.predictions.exists() else None
+    tuning = read_json_if_any(run.tuned)
     if model and kept and "score" not in summary:
-        summary["score"] = score_record(model, kept)
+        summary["score"] = score_record(model, kept, tuning.get("metric", ""))
     drawing = run.path / "tuning.svg"
     return Contents(
         config=config,
@@ -44,7 +45,7 @@ def read_run(run: RunDirectory) -> Contents:
         rounds=rounds(run),
         predictions=kept,
         timeline=read_json_if_any(run.timeline),
-        tuning=read_json_if_any(run.path / "tuning.json"),
+        tuning=tuning,
         tuning_drawing=drawing.read_text(encoding="utf-8") if drawing.is_file() else "",
     )
 
@@ -76,11 +77,11 @@ def write_run_report(run: RunDirectory, path: StrPath, runtime: Runtime, explain
     return contents
 
 
-def score_record(model: Model, kept: Predictions) -> HeldOutRecord:
-    """The metrics of the held-out predictions."""
+def score_record(model: Model, kept: Predictions, metric: str = "") -> HeldOutRecord:
+    """The metrics of the held-out predictions, `metric` or else the usual one of the task first."""
     return {
         "n": len(kept.truth),
-        "metrics": measure(kept.scores, kept.truth),
+        "metrics": measure(kept.scores, kept.truth, metric),
         "per_class": per_class(model, kept.scores, kept.truth),
     }
 

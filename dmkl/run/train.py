@@ -88,9 +88,10 @@ def finish(
     if tuned is not None:
         summary = {"kernels": inputs.record, "tune": tuned, "train": record}
     if inputs.test is not None and inputs.test.labels is not None:
-        scores = _score(run, model, inputs.test, inputs.test.labels)
+        metric = run.config.tune.metric if tuned is not None else ""  # what a search was decided by leads its scores
+        scores = _score(run, model, inputs.test, inputs.test.labels, metric)
         if run.config.solve.baselines and len(inputs.store.bank) > 1:
-            _add_baselines(scores, run, inputs, stack, fit)
+            _add_baselines(scores, run, inputs, stack, fit, metric)
         summary["score"] = scores
         run.listener.scored(scores)
     for text in stack.news():
@@ -147,7 +148,7 @@ def _train_record(fit: Fit, stack: KernelStack, seconds: float) -> TrainRecord:
     }
 
 
-def _score(run: RunContext, model: Model, test: Dataset, truth: Labels) -> ScoreRecord:
+def _score(run: RunContext, model: Model, test: Dataset, truth: Labels, metric: str) -> ScoreRecord:
     """Score the held-out samples; keep their predictions, and the calibration of probabilities made from them."""
     started = time.perf_counter()
     scores = model.decision(test, run.runtime)
@@ -155,7 +156,7 @@ def _score(run: RunContext, model: Model, test: Dataset, truth: Labels) -> Score
     save_predictions(run.directory.predictions, kept)
     if model.task != "regression":
         calibrate(scores, truth).save(run.directory.calibration)
-    found = score_record(model, kept)
+    found = score_record(model, kept, metric)
     return {
         "n": found["n"],
         "metrics": found["metrics"],
@@ -164,7 +165,9 @@ def _score(run: RunContext, model: Model, test: Dataset, truth: Labels) -> Score
     }
 
 
-def _add_baselines(scores: ScoreRecord, run: RunContext, inputs: TrainingInputs, stack: KernelStack, fit: Fit) -> None:
+def _add_baselines(
+    scores: ScoreRecord, run: RunContext, inputs: TrainingInputs, stack: KernelStack, fit: Fit, metric: str
+) -> None:
     """Score the average kernel, and the best kernel alone, on the test samples."""
     store, test = inputs.store, inputs.test
     assert test is not None
@@ -175,11 +178,11 @@ def _add_baselines(scores: ScoreRecord, run: RunContext, inputs: TrainingInputs,
     def metrics(kernels: list[int]) -> Metrics:
         alone = _solve(stack.choose(kernels), inputs.labels, formulation, BASELINE)
         model = make_model(store, alone, kernels)
-        return measure(model.decision(test, run.runtime), truth)
+        return measure(model.decision(test, run.runtime), truth, metric)
 
     scores["average"] = {"kernel": "", "metrics": metrics(list(range(store.s)))}
     single: list[KernelMetrics] = [
         {"kernel": kernel.name, "metrics": metrics([a])} for a, kernel in enumerate(store.bank.kernels)
     ]
-    leading = leading_metric(truth.task)
+    leading = leading_metric(truth.task, metric)
     scores["best_single"] = max(single, key=lambda found: leading.sign * found["metrics"][leading.name])

@@ -208,7 +208,7 @@ def solve(
     """
     if not (tol > 0 and np.isfinite(tol)):
         raise ConfigError(f"tol should be positive, not {tol}")
-    chosen = methods.find(formulation, method, oracle)  # refuses what would not be used, before any work
+    chosen = methods.find(formulation, method, oracle)  # refuses unknown and unused names before any work
     labels = y if isinstance(y, Labels) else make_labels(y, formulation.task_of(y))
     if len(labels) != stack.n:
         raise DataError(f"{len(labels)} labels for a stack of {stack.n} samples")

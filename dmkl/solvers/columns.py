@@ -11,11 +11,12 @@ from dmkl._util.types import Array, Float64
 
 
 def no_columns(n: int, m: int) -> csc_array:
+    """(n, m) without entries."""
     return csc_array((n, m), dtype=np.float64)
 
 
 def column(coef: csc_array, k: int) -> Float64:
-    """Column k, dense."""
+    """(n,): column k, dense."""
     result = np.zeros(coef.shape[0])
     span = slice(coef.indptr[k], coef.indptr[k + 1])
     result[coef.indices[span]] = coef.data[span]
@@ -23,12 +24,12 @@ def column(coef: csc_array, k: int) -> Float64:
 
 
 def dense(coef: csc_array, classes: Sequence[int]) -> Float64:
-    """Some columns, dense."""
+    """(n, classes): some columns, dense."""
     return np.stack([column(coef, k) for k in classes], axis=1)
 
 
 def with_columns(coef: csc_array, new: Mapping[int, Float64]) -> csc_array:
-    """The same columns but for the new ones."""
+    """The same matrix with some columns replaced."""
     n, m = coef.shape
     rows: list[Array] = []
     values: list[Float64] = []

@@ -8,10 +8,9 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from dmkl._util.types import Float64, FloatArray, Samples
+from dmkl.solvers import blocks
 from dmkl.solvers.sweep import combine, multiply
 from dmkl.stack import KernelStack
-
-IN_FLIGHT = 2.0  # memory while a matrix is put together from the tasks' results, as a multiple of its size
 
 
 class KernelOperator(Protocol):
@@ -74,7 +73,7 @@ class StreamedKernels:
         return np.asarray(scores[self._samples, 0])
 
     def matrix(self, weights: Float64, dtype: DTypeLike) -> FloatArray | None:
-        if IN_FLIGHT * self.n**2 * np.dtype(dtype).itemsize > self._room:
+        if blocks.OPTIONS.in_flight * self.n**2 * np.dtype(dtype).itemsize > self._room:
             return None
         return self._stack.block([self._samples], weights=weights @ self._sums, dtype=dtype)[0]
 

@@ -51,7 +51,26 @@ def run(
     max_seconds: float = np.inf,
     checkpoint: Checkpoint | None = None,
 ) -> Outcome:
-    """Step until every class's certified relative gap is at most the tolerance, or rounds or time are used up."""
+    """Step until every certified relative gap is at most the tolerance, or rounds or time are used up.
+
+    Parameters
+    ----------
+    problem : Problem
+        The problem of all classes.
+    solver : Solver
+        The algorithm.
+    max_rounds : int
+        The most rounds, with those of earlier runs that a checkpoint continues.
+    max_seconds : float
+        The most time of this run; at least one round is done.
+    checkpoint : Checkpoint, optional
+        Where the state is saved after every round, and loaded from before the first.
+
+    Returns
+    -------
+    Outcome
+        The last state. The loop also ends when nothing has moved for some rounds (`LoopOptions`).
+    """
     started = time.perf_counter()
     state = load_state(checkpoint.path, checkpoint.identity, solver.own_type) if checkpoint else None
     state = state if state is not None else _first(problem, solver)

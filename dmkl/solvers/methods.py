@@ -39,7 +39,7 @@ class Method:
     when: Callable[..., bool] | None = None  # which constants of the formulation it is for; None for all
 
     def solver(self, formulation: Formulation, problem: Problem) -> Solver:
-        """The solver of this problem; refuses, before any work, what it cannot solve."""
+        """The solver of this problem; ConfigError or SolverError, before any work, for a problem it cannot solve."""
         build = self.build
         if isinstance(build, str):
             module, _, name = build.partition(":")

@@ -20,6 +20,7 @@ import numpy as np
 from dmkl._util.batching import in_batches
 from dmkl._util.types import Float64, FloatArray, FloatType, Mask, Samples
 from dmkl.runtime.base import run_task
+from dmkl.solvers import blocks
 from dmkl.solvers.blocks import block_room, require_room
 from dmkl.solvers.certificate import Certificate
 from dmkl.solvers.columns import column, with_columns
@@ -27,11 +28,9 @@ from dmkl.solvers.problem import Problem
 from dmkl.solvers.state import MethodState, NoState, State
 from dmkl.solvers.working_sets import first_sets, next_set, whole
 
-GROWTH_ROOM = 4  # how many times its first size a block of random samples is expected to reach
-
 
 class BlockOptions(TypedDict, total=False):
-    """What `KernelStack.block` should cut out for each class beside its samples."""
+    """Arguments of `KernelStack.block` beside the samples of each class."""
 
     kernels: Sequence[Sequence[int]]
     weights: Float64
@@ -45,14 +44,14 @@ class WarmStart:
     beta: Float64
     weights: Float64
     intercept: float
-    step: float  # what the method's own state says of the class, 0 if nothing
+    step: float  # from the method's own state, 0 if there is none
 
 
 @dataclass(frozen=True)
 class BlockProblem:
     """One class's compact problem, self-contained, to be solved anywhere."""
 
-    block: object  # (kernels, |W|, |W|), or (|W|, |W|) combined, or the substitute for a block too large for memory
+    block: object  # (kernels, |W|, |W|), or (|W|, |W|) combined, or the substitute of a block too large for memory
     kernels: Samples  # their numbers in the stack
     y: Float64
     counts: Float64  # how many times each of its samples counts
@@ -80,7 +79,7 @@ class BlockSolution:
     penalty: float = 0.0  # the regulariser of beta with these weights
     proof: Float64 | None = None  # the beta that `dual` comes from
     proof_forms: Float64 | None = None  # (kernels,) proof' K_a proof
-    step: float = 0.0  # what the method goes on with in the next round
+    step: float = 0.0  # for the method's own state
     trace: Float64 | None = None  # (iterations, 3): gap on the block, active kernels, Newton steps
 
 
@@ -98,17 +97,17 @@ class ClassMethod(ABC):
         return state
 
     def first_own(self, problem: Problem) -> MethodState:
-        """What the method itself keeps, before the first round."""
+        """The method's own state before the first round."""
         return NoState()
 
     def next_own(
         self, own: MethodState, number: int, classes: Sequence[int], solutions: Sequence[BlockSolution]
     ) -> MethodState:
-        """What the method itself keeps after round `number` with these solutions."""
+        """The method's own state after round `number` with these solutions."""
         return own
 
     def warm_step(self, own: MethodState, k: int) -> float:
-        """What the method goes on with for class k, 0 if nothing."""
+        """The step that class k starts with in the next round, 0 if there is none."""
         return 0.0
 
     def layers(self, problem: Problem, active: Mask) -> int:
@@ -116,12 +115,12 @@ class ClassMethod(ABC):
         return 1
 
     def streaming_substitute(self, problem: Problem, samples: Samples, kernels: Samples, room: int) -> object:
-        """What stands in for a block too large for memory and reads the stack instead; None if unsupported."""
+        """A substitute for a block too large for memory, which reads the stack; None if unsupported."""
         return None
 
     @abstractmethod
     def block_options(self, problem: Problem, state: State, kernels: Sequence[Samples]) -> BlockOptions:
-        """What to cut out of the stack for classes with these kernels."""
+        """Which matrices to cut out of the stack for classes with these kernels."""
 
     @abstractmethod
     def solve(self, problem: BlockProblem) -> BlockSolution:
@@ -225,7 +224,7 @@ class OneVsRest:
             total = 0
             for k in classes:
                 known = state.primal[k] < np.inf or state.coef.indptr[k] < state.coef.indptr[k + 1]
-                total += self._bytes(problem, state, k) * (1 if known else GROWTH_ROOM)
+                total += self._bytes(problem, state, k) * (1 if known else blocks.OPTIONS.growth_room)
             return total
 
         return expected

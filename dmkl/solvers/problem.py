@@ -1,4 +1,4 @@
-"""What a solver is given, and what it must be able to do."""
+"""The problem of all classes over one stack, and the interface of a solver."""
 
 from __future__ import annotations
 

@@ -323,7 +323,7 @@ class _Method:
         none = np.zeros(len(products))
         best = ProximalSolution(none, rho, b, nothing, 0.0, -np.inf, rho, forms, np.empty((0, 3)), 0)
         best = best.or_better(self._solution(rho, products, weights * np.sqrt(forms)))
-        # near enough to feasible that the first Newton steps are no leaps, also for kernels just added
+        # scaled towards the feasible set, so that the first Newton steps stay short, also for kernels just added
         if penalty.C > 0:
             scale = min(1.0, penalty.C / max(float(np.sqrt(forms.max())), 1e-300))
             rho, products = scale * rho, scale * products
@@ -379,7 +379,7 @@ class _Method:
         constant = np.full((1, len(self.y)), np.sqrt(parameters.intercept))
         system = NewtonSystem(self.kernels, weights, curvature, np.vstack([bends, constant]), self.options)
         direction = -system.solve(gradient)
-        # a few samples near the ends of their range would else shorten the step of all of them
+        # otherwise a few samples near the ends of their range would shorten the step of all samples
         shortened = self.loss.shortened(self.y, here.rho, direction)
         direction = shortened if gradient @ shortened < 0 else direction
         return direction, -float(gradient @ direction)

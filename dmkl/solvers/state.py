@@ -29,7 +29,7 @@ Arrays: TypeAlias = Mapping[str, Array]
 
 @dataclass(frozen=True)
 class MethodState:
-    """What one algorithm keeps between rounds beside the common state: a frozen dataclass whose fields are arrays.
+    """The part of a state that belongs to one algorithm: a frozen dataclass whose fields are arrays.
 
     Fields without a default have to be in a checkpoint; a field that is None is not saved.
     """
@@ -66,7 +66,7 @@ class MethodState:
 
 @dataclass(frozen=True)
 class NoState(MethodState):
-    """Of an algorithm that keeps nothing of its own."""
+    """The part of an algorithm that keeps nothing."""
 
 
 Own = TypeVar("Own", bound=MethodState)
@@ -88,7 +88,7 @@ class State:
     oracle_calls: int = 0
     passes: int = 0
     room: int = 0  # bytes that the blocks of one batch of classes may take
-    own: MethodState = field(default_factory=NoState)  # what only this algorithm keeps
+    own: MethodState = field(default_factory=NoState)  # of this algorithm alone
 
     @classmethod
     def first(cls, weights: Float64, working: Mask, *, room: int = 0, bounds: int = 0) -> State:
@@ -107,7 +107,7 @@ class State:
         return relative_gap(self.primal, self.dual)
 
     def own_as(self, own_type: type[Own]) -> Own:
-        """What the algorithm keeps, as the type it keeps it in."""
+        """The algorithm's own part, which has to be of this type."""
         if not isinstance(self.own, own_type):
             raise TypeError(f"the state keeps {type(self.own).__name__}, not {own_type.__name__}")
         return self.own
@@ -128,7 +128,7 @@ def save_state(path: Path, state: State, identity: str) -> None:
 
 
 def load_state(path: Path, identity: str, own_type: type[MethodState] = NoState) -> State | None:
-    """The newest undamaged checkpoint of this very problem, or None; `own_type` is what its algorithm keeps."""
+    """The newest undamaged checkpoint of this very problem, or None; `own_type` is the type of its own part."""
     for candidate in (path, path.with_name(path.name + ".previous")):
         if not candidate.is_file():
             continue
@@ -140,7 +140,7 @@ def load_state(path: Path, identity: str, own_type: type[MethodState] = NoState)
             return _read(data, identity, own_type, candidate)
         except StoreError:
             raise
-        except Exception as error:  # anybody can write a right checksum before wrong arrays
+        except Exception as error:  # a file can have a correct checksum and wrong arrays
             raise StoreError(
                 f"the checkpoint {candidate} is damaged ({one_line(error)})", "remove it to begin again"
             ) from error
@@ -157,7 +157,14 @@ def _read(data: bytes, identity: str, own_type: type[MethodState], where: Path) 
         own = {name.removeprefix("own."): arrays[name] for name in arrays if name.startswith("own.")}
         parts = tuple(arrays[f"coef.{part}"] for part in COLUMN_PARTS)
         coef = csc_array(parts, shape=tuple(arrays["coef.shape"].tolist()))
-        state = State(coef=coef, own=own_type.read(own), **values)
+        try:
+            kept = own_type.read(own)
+        except ValueError as error:
+            raise StoreError(
+                f"the checkpoint {where} was written by another version of dmkl ({one_line(error)})",
+                "continue with that version, or remove the checkpoint to begin again",
+            ) from error
+        state = State(coef=coef, own=kept, **values)
     _check(state)
     return state
 
@@ -173,4 +180,4 @@ def _check(state: State) -> None:
     if state.coef.shape not in ((n, m), (n, m * s)) or state.weights.shape not in ((s,), (m, s)):
         raise ValueError(f"coefficients of shape {state.coef.shape}, weights of shape {state.weights.shape}")
     if state.working.dtype != bool or state.active.dtype != bool or not np.isfinite(state.coef.data).all():
-        raise ValueError("wrong types, or coefficients that are no numbers")
+        raise ValueError("wrong types, or coefficients that are not finite")

@@ -17,8 +17,8 @@ def sweep(
 ) -> None:
     """combined = sum_a weights[a] K[kernels[a]] and products[a] = K[kernels[a]] beta, in float64 whatever K is.
 
-    Four kernels at a time: beta and the row of the sum are loaded and stored a fourth as often, which is what takes the
-    time where memory is fast enough.
+    Four kernels at a time: beta and the row of the sum are loaded and stored a fourth as often, and that takes most of
+    the time where memory is fast enough.
     """
     s, n = kernels.shape[0], K.shape[1]
     fours = s - s % 4

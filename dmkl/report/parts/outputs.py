@@ -17,6 +17,7 @@ def outputs(contents: Contents) -> Section | None:
     if model is None:
         return None
     heads, rows, order = _rows(contents, model)
+    ranking = "lowest average precision" if "average precision" in heads else "largest certified gap"
     words = noun(model, len(rows))
     if len(rows) <= SHOWN:
         return section(words.capitalize(), table(f"All {words}" if len(rows) > 1 else f"The {words}", heads, rows))
@@ -24,7 +25,7 @@ def outputs(contents: Contents) -> Section | None:
     every = f"All {len(rows):,} {words}"
     return section(
         f"{len(rows):,} {words}",
-        table(f"The {WORST} worst {words}", heads, worst),
+        table(f"The {WORST} {words} with the {ranking}", heads, worst),
         details(every, table(every, heads, rows)),
     )
 

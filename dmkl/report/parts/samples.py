@@ -12,12 +12,13 @@ from dmkl.report.markup import Cell, Section, block, number, paragraph, percent,
 
 FOR_A_CLASS = (
     "Each table shows what the kernels contribute to the score of the prediction; together with the intercept the "
-    "contributions add up to the score. Bars to the right support the prediction, bars to the left oppose it. Training "
-    "selected the most confident correct predictions, the most confident errors and the least confident predictions."
+    "contributions add up to the score. Bars to the right support the prediction, bars to the left oppose it. By "
+    "default, these are the most confident correct predictions, the most confident errors and the least confident "
+    "predictions."
 )
 FOR_A_TARGET = (
     "Each table shows what the kernels contribute to the prediction; together with the intercept the contributions add "
-    "up to it. Training selected the best, the worst and average predictions."
+    "up to it. By default, these are the best, the worst and average predictions."
 )
 OTHERS = "To see others, run dmkl report RUN --open-sample N. Samples and rows are counted from 0."
 KERNELS = 6  # with a row of their own; the others are summed in one
@@ -65,6 +66,6 @@ def _outcome(model: Model, kept: Predictions, place: int) -> str:
         real = [name for name, inside in zip(model.classes, kept.truth.values[i], strict=True) if inside]
         labels = ", ".join(real[:KERNELS]) + (" ..." if len(real) > KERNELS else "") if real else "none"
         verdict = "not all labels predicted correctly" if wrong else "all labels predicted correctly"
-        return f"most likely label {output}, true labels: {labels} ({verdict})"
+        return f"highest-scoring label: {output}, true labels: {labels} ({verdict})"
     true = model.classes[int(kept.truth.values[i])]
     return f"predicted {output}, true class: {true} (wrong)" if wrong else f"predicted {output} (correct)"
