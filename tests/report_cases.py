@@ -11,8 +11,7 @@ from dmkl.data import Labels, View
 from dmkl.kernels.bank import Bank, BankKernel
 from dmkl.kernels.functions.standard import Linear
 from dmkl.model import Model, Predictions
-from dmkl.model.explanations import Explanations
-from dmkl.model.predictions import instructive_samples
+from dmkl.model.predictions import Explanations, instructive_samples
 from dmkl.report import Contents
 from dmkl.runtime.timeline import Timeline
 

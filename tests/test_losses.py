@@ -22,8 +22,7 @@ import dmkl
 from dmkl.cli.main import main
 from dmkl.errors import ConfigError
 from dmkl.problems.losses import LOSSES, Loss, balanced, loss_of
-from dmkl.problems.losses.epsilon import Epsilon
-from dmkl.problems.losses.hinge import Hinge
+from dmkl.problems.losses.standard import Epsilon, Hinge
 from dmkl.solvers import describe
 from dmkl.stack import KernelStack
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 import dmkl
 from dmkl import KernelStack
-from dmkl._util.batching import in_batches
+from dmkl._util.machine import in_batches
 from dmkl.errors import ConfigError, StoreError
 from dmkl.problems import FORMULATIONS
 from dmkl.runtime import Local

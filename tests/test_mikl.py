@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import dmkl
-from dmkl._util.batching import in_batches
+from dmkl._util.machine import in_batches
 from dmkl.cli.main import main
 from dmkl.config import KernelConfig
 from dmkl.data import Dataset, make_labels, make_view

@@ -20,8 +20,7 @@ from dmkl.model import (
     make_model,
     save_predictions,
 )
-from dmkl.model.explanations import contributions, explained_outputs
-from dmkl.model.predictions import mistakes
+from dmkl.model.predictions import contributions, explained_outputs, mistakes
 from dmkl.runtime import Local
 from dmkl.stack import open_stack
 from dmkl.store import KernelStore

@@ -25,7 +25,7 @@ from dmkl.model import Model, held_out_predictions, load_model, make_model, meas
 from dmkl.report import Contents, write_report
 from dmkl.run.report import score_record
 from dmkl.runtime import Local
-from dmkl.solvers.columns import csc_array
+from dmkl.solvers.state import csc_array
 from dmkl.stack import open_stack
 from dmkl.store import KernelStore, build_store
 

@@ -19,12 +19,24 @@ from report_cases import CASES, HOSTILE, a_run
 from dmkl.cli.main import main
 from dmkl.errors import OutputError
 from dmkl.report import Contents
-from dmkl.report.charts import Axis, Series, _tick, around, histogram, line_chart
-from dmkl.report.images import BLUE, levels, picture, png, shades, shrink
+from dmkl.report.charts import (
+    BLUE,
+    Axis,
+    Series,
+    _tick,
+    around,
+    histogram,
+    levels,
+    line_chart,
+    picture,
+    png,
+    shades,
+    shrink,
+)
 from dmkl.report.markup import BARS, Section, details, figure, legend, paragraph, section, table
 from dmkl.report.page import page
 from dmkl.report.parts import PARTS
-from dmkl.report.parts.curves import RECALL, precisions
+from dmkl.report.parts.scores import RECALL, precisions
 from dmkl.run import RunDirectory
 from dmkl.run.report import read_run, rounds
 from dmkl.solvers import FORMULATIONS

@@ -24,7 +24,7 @@ from dmkl.errors import ConfigError, DataError, DeadlineReached
 from dmkl.events import PointDone
 from dmkl.kernels import plan_bank
 from dmkl.model import load_model
-from dmkl.report.tuning_chart import draw_tuning
+from dmkl.report.parts.tuning import draw_tuning
 from dmkl.runtime import Local
 from dmkl.solvers import FORMULATIONS
 from dmkl.stack import KernelStack, open_stack

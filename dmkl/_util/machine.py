@@ -1,4 +1,4 @@
-"""What this machine has: memory (and the part that a run may use), cores, and the model of the processor."""
+"""What this machine has: memory (the part that a run may use, work in batches that fit), cores, the processor."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import math
 import os
 import threading
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import psutil
@@ -166,3 +166,22 @@ def cpu() -> str:
     except OSError:
         return ""
     return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
+
+
+T = TypeVar("T")
+
+
+def in_batches(items: Iterable[T], size: Callable[[list[T]], float], room: float) -> Iterator[list[T]]:
+    """The items in their order, in batches whose `size` is at most `room`; an item that is larger is a batch alone.
+
+    `size` is asked about every batch that grows by one item. It is asked in order, so it may remember the last batch
+    where its answer is expensive to compute from the beginning.
+    """
+    batch: list[T] = []
+    for item in items:
+        if batch and size([*batch, item]) > room:
+            yield batch
+            batch = []
+        batch.append(item)
+    if batch:
+        yield batch

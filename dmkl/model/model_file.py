@@ -11,8 +11,7 @@ import numpy as np
 import zarr
 from zarr.storage import ZipStore
 
-from dmkl._util.archives import check_members
-from dmkl._util.files import make_folder, writing
+from dmkl._util.files import check_members, make_folder, writing
 from dmkl.data import Dataset, View
 from dmkl.errors import OutputError, ResourceError, StoreError, one_line
 from dmkl.kernels import Bank

@@ -21,7 +21,7 @@ from dmkl.config import Config, DataConfig, parse_config
 from dmkl.data import Dataset, Labels, load_batches, load_dataset
 from dmkl.errors import ConfigError, OutputError
 from dmkl.model import Calibration, Model, load_calibration, load_model
-from dmkl.model.explanations import contributions, explained_names
+from dmkl.model.predictions import contributions, explained_names
 from dmkl.run.directory import RunDirectory
 from dmkl.runtime import Runtime
 

@@ -14,7 +14,7 @@ from dmkl.config import parse_config
 from dmkl.data import load_split
 from dmkl.errors import ConfigError, DataError, OutputError
 from dmkl.model import Model, Predictions, load_model, load_predictions, measure, per_class
-from dmkl.model.explanations import explain
+from dmkl.model.predictions import explain
 from dmkl.report import Contents, write_report
 from dmkl.run.directory import RunDirectory, trusting
 from dmkl.run.records import HeldOutRecord

@@ -7,7 +7,7 @@ from typing import cast
 from dmkl._util.files import finite, write_atomically, write_json
 from dmkl.data import Labels, check_folds
 from dmkl.model import leading_metric
-from dmkl.report.tuning_chart import draw_tuning
+from dmkl.report.parts.tuning import draw_tuning
 from dmkl.run.context import RunContext
 from dmkl.run.prepare import prepare_kernels
 from dmkl.run.records import TuneRecord

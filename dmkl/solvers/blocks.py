@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dmkl._util.batching import in_batches
+from dmkl._util.machine import in_batches
 from dmkl._util.types import FloatArray, Mask, Samples
 from dmkl.errors import ResourceError
 from dmkl.solvers.problem import Problem

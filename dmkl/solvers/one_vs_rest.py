@@ -17,15 +17,14 @@ from typing import ClassVar, TypedDict
 
 import numpy as np
 
-from dmkl._util.batching import in_batches
+from dmkl._util.machine import in_batches
 from dmkl._util.types import Float64, FloatArray, FloatType, Mask, Samples
 from dmkl.runtime.base import run_task
 from dmkl.solvers import blocks
 from dmkl.solvers.blocks import block_room, require_room
 from dmkl.solvers.certificate import Certificate
-from dmkl.solvers.columns import column, with_columns
 from dmkl.solvers.problem import Problem
-from dmkl.solvers.state import MethodState, NoState, State
+from dmkl.solvers.state import MethodState, NoState, State, column, with_columns
 from dmkl.solvers.working_sets import first_sets, next_set, whole
 
 

@@ -1,11 +1,14 @@
-"""The whole state of a solver between rounds: small arrays, so that saving it takes milliseconds."""
+"""The whole state of a solver between rounds: small arrays, so that saving it takes milliseconds.
+
+Coefficients of all classes are sparse columns: they take as much memory as there are support vectors.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import hashlib
 import io
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self, TypeAlias, TypeVar
@@ -13,12 +16,10 @@ from typing import Self, TypeAlias, TypeVar
 import numpy as np
 from scipy.sparse import csc_array
 
-from dmkl._util.archives import check_members
-from dmkl._util.files import write_atomically
+from dmkl._util.files import check_members, write_atomically
 from dmkl._util.types import Array, Float64, Mask
 from dmkl.errors import StoreError, one_line
 from dmkl.solvers.certificate import relative_gap
-from dmkl.solvers.columns import no_columns
 
 COUNTERS = ("round", "svm_calls", "oracle_calls", "passes", "room")
 COLUMN_PARTS = ("data", "indices", "indptr")
@@ -181,3 +182,34 @@ def _check(state: State) -> None:
         raise ValueError(f"coefficients of shape {state.coef.shape}, weights of shape {state.weights.shape}")
     if state.working.dtype != bool or state.active.dtype != bool or not np.isfinite(state.coef.data).all():
         raise ValueError("wrong types, or coefficients that are not finite")
+
+
+def no_columns(n: int, m: int) -> csc_array:
+    """(n, m) without entries."""
+    return csc_array((n, m), dtype=np.float64)
+
+
+def column(coef: csc_array, k: int) -> Float64:
+    """(n,): column k, dense."""
+    result = np.zeros(coef.shape[0])
+    span = slice(coef.indptr[k], coef.indptr[k + 1])
+    result[coef.indices[span]] = coef.data[span]
+    return result
+
+
+def dense(coef: csc_array, classes: Sequence[int]) -> Float64:
+    """(n, classes): some columns, dense."""
+    return np.stack([column(coef, k) for k in classes], axis=1)
+
+
+def with_columns(coef: csc_array, new: Mapping[int, Float64]) -> csc_array:
+    """The same matrix with some columns replaced."""
+    n, m = coef.shape
+    rows: list[Array] = []
+    values: list[Float64] = []
+    for k in range(m):
+        span = slice(coef.indptr[k], coef.indptr[k + 1])
+        rows.append(np.flatnonzero(new[k]) if k in new else coef.indices[span])
+        values.append(new[k][rows[k]] if k in new else coef.data[span])
+    starts = np.concatenate([[0], np.cumsum([len(part) for part in rows])])
+    return csc_array((np.concatenate(values), np.concatenate(rows), starts), shape=(n, m))

@@ -14,7 +14,7 @@ from typing import IO, Any, TypeAlias
 
 import numpy as np
 
-from dmkl._util.archives import check_members
+from dmkl._util.files import check_members
 from dmkl._util.machine import require_free
 from dmkl._util.types import Array
 from dmkl.data.readers.base import LIMITS, Arrays, Length, Reader, csr_from_parts

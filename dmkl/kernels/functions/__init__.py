@@ -13,8 +13,8 @@ KERNELS.register("additive_chi2", "dmkl.kernels.functions.standard:AdditiveChi2"
 KERNELS.register("intersection", "dmkl.kernels.functions.standard:Intersection")
 KERNELS.register("sigmoid", "dmkl.kernels.functions.standard:Sigmoid")
 KERNELS.register("kl", "dmkl.kernels.functions.standard:KullbackLeibler")
-KERNELS.register("distance", "dmkl.kernels.functions.matrices:Distance")
-KERNELS.register("precomputed", "dmkl.kernels.functions.matrices:Precomputed")
-KERNELS.register("similarity", "dmkl.kernels.functions.matrices:Similarity")
+KERNELS.register("distance", "dmkl.kernels.functions.standard:Distance")
+KERNELS.register("precomputed", "dmkl.kernels.functions.standard:Precomputed")
+KERNELS.register("similarity", "dmkl.kernels.functions.standard:Similarity")
 
 __all__ = ["KERNELS", "Kernel", "Scales"]

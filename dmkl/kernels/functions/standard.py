@@ -130,3 +130,32 @@ class KullbackLeibler(ExponentialKernel):
     base: ClassVar[str] = "kl"
     symmetric: ClassVar[bool] = False
     indefinite: ClassVar[bool] = True
+
+
+@dataclass(frozen=True)
+class Distance(ExponentialKernel):
+    """`exp(-D / width)` of a matrix of distances."""
+
+    base: ClassVar[str] = "matrix"
+    view_kind: ClassVar[str] = "distance"
+
+
+@dataclass(frozen=True)
+class Precomputed(Kernel):
+    """A kernel matrix as it is."""
+
+    base: ClassVar[str] = "matrix"
+    view_kind: ClassVar[str] = "kernel"
+    unproven: ClassVar[bool] = True
+
+    def evaluate(self, tile: Float64) -> Float64:
+        return tile
+
+
+@dataclass(frozen=True)
+class Similarity(Precomputed):
+    """A matrix of similarities, which need not be symmetric; `precomputed` becomes this on a nonsymmetric view."""
+
+    indefinite: ClassVar[bool] = True
+    unproven: ClassVar[bool] = False
+    symmetric: ClassVar[bool] = False

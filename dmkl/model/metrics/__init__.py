@@ -15,17 +15,17 @@ from dmkl.model.metrics.base import Metric
 from dmkl.model.model import Model, predicted
 
 METRICS: Registry[Metric] = Registry("metric")  # in the order of reports; the first one reported for a task leads
-METRICS.register("accuracy", "dmkl.model.metrics.classification:ACCURACY")
-METRICS.register("balanced_accuracy", "dmkl.model.metrics.classification:BALANCED_ACCURACY")
-METRICS.register("roc_auc", "dmkl.model.metrics.classification:ROC_AUC")
-METRICS.register("mean_average_precision", "dmkl.model.metrics.classification:MEAN_AVERAGE_PRECISION")
-METRICS.register("micro_f1", "dmkl.model.metrics.classification:MICRO_F1")
-METRICS.register("macro_f1", "dmkl.model.metrics.classification:MACRO_F1")
-METRICS.register("f1", "dmkl.model.metrics.classification:F1")
-METRICS.register("average_precision", "dmkl.model.metrics.classification:AVERAGE_PRECISION")
-METRICS.register("r2", "dmkl.model.metrics.regression:R2")
-METRICS.register("rmse", "dmkl.model.metrics.regression:RMSE")
-METRICS.register("mae", "dmkl.model.metrics.regression:MAE")
+METRICS.register("accuracy", "dmkl.model.metrics.standard:ACCURACY")
+METRICS.register("balanced_accuracy", "dmkl.model.metrics.standard:BALANCED_ACCURACY")
+METRICS.register("roc_auc", "dmkl.model.metrics.standard:ROC_AUC")
+METRICS.register("mean_average_precision", "dmkl.model.metrics.standard:MEAN_AVERAGE_PRECISION")
+METRICS.register("micro_f1", "dmkl.model.metrics.standard:MICRO_F1")
+METRICS.register("macro_f1", "dmkl.model.metrics.standard:MACRO_F1")
+METRICS.register("f1", "dmkl.model.metrics.standard:F1")
+METRICS.register("average_precision", "dmkl.model.metrics.standard:AVERAGE_PRECISION")
+METRICS.register("r2", "dmkl.model.metrics.standard:R2")
+METRICS.register("rmse", "dmkl.model.metrics.standard:RMSE")
+METRICS.register("mae", "dmkl.model.metrics.standard:MAE")
 
 
 def leading_metric(task: str, name: str = "") -> Metric:

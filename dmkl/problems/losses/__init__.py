@@ -16,10 +16,10 @@ from dmkl.errors import ConfigError
 from dmkl.problems.losses.base import Loss, Slack, Smooth, balanced
 
 LOSSES: Registry[type[Loss]] = Registry("loss")
-LOSSES.register("hinge", "dmkl.problems.losses.hinge:Hinge")
-LOSSES.register("logistic", "dmkl.problems.losses.logistic:Logistic")
-LOSSES.register("squared", "dmkl.problems.losses.squared:Squared")
-LOSSES.register("epsilon", "dmkl.problems.losses.epsilon:Epsilon")
+LOSSES.register("hinge", "dmkl.problems.losses.standard:Hinge")
+LOSSES.register("logistic", "dmkl.problems.losses.standard:Logistic")
+LOSSES.register("squared", "dmkl.problems.losses.standard:Squared")
+LOSSES.register("epsilon", "dmkl.problems.losses.standard:Epsilon")
 
 LossLike: TypeAlias = str | Table | Loss  # a name, a table { name = "...", parameters }, or the loss itself
 

@@ -1,9 +1,10 @@
-"""Where the run comes from: kernels, command, versions, data."""
+"""Where the run comes from: kernels, command, versions, data, and the papers to cite."""
 
 from __future__ import annotations
 
+from dmkl.problems import FORMULATIONS
 from dmkl.report.contents import Contents
-from dmkl.report.markup import Section, code, paragraph, section
+from dmkl.report.markup import NOTHING, Section, code, paragraph, section
 from dmkl.version import __version__
 
 
@@ -29,3 +30,12 @@ def provenance(contents: Contents) -> Section:
         paragraph(f"The configuration and the events of the run are in its directory. Written by dmkl {__version__}.")
     )
     return section("Provenance", *pieces)
+
+
+def citations(contents: Contents) -> Section:
+    paper = FORMULATIONS[contents.config["formulation"]["name"]].paper
+    return section(
+        "How to cite",
+        paragraph(f"The dmkl developers. dmkl: multiple kernel learning with certificates. Version {__version__}."),
+        paragraph("The formulation is described in:", paper) if paper else NOTHING,
+    )

@@ -1,4 +1,4 @@
-"""Kernel weights: by group, the largest, and class by class."""
+"""The model: kernel weights by group, the largest and class by class, its sparsity, and coefficients per kernel."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import numpy as np
 from markupsafe import Markup
 
 from dmkl._util.types import Float64, Samples
-from dmkl.model import Model
+from dmkl.model import Model, support_per_class
+from dmkl.report.charts import BLUE, Axis, Series, histogram, levels, line_chart, picture, shades, shrink
 from dmkl.report.contents import Contents, noun
-from dmkl.report.images import BLUE, levels, picture, shades, shrink
 from dmkl.report.markup import (
     NOTHING,
     Cell,
@@ -149,3 +149,83 @@ def _ruler(model: Model, order: Samples) -> Markup:
         Markup('<span style="flex:{0}" title="{1}">{1}</span>').format(count, name) for name, count in counts.items()
     )
     return Markup('<span class="ruler">{}</span>').format(NOTHING.join(spans))
+
+
+ENOUGH = 10  # outputs or kernels from which on a distribution is drawn
+
+
+def sparsity(contents: Contents) -> Section | None:
+    model = contents.model
+    if model is None:
+        return None
+    used = (np.abs(model.weights) > 0).sum(axis=1)
+    support = np.array(list(support_per_class(model)))
+    rows = [
+        (
+            "kernels with non-zero weight",
+            int((np.abs(model.weights) > 0).any(axis=0).sum()),
+            len(model.bank),
+            *_spread(used),
+        ),
+        ("support samples", int(np.any(model.coef, axis=1).sum()), model.bank.n, *_spread(support)),
+    ]
+    heads = ["", "total", "of", *(f"{word} per {noun(model)}" for word in ("fewest", "median", "most"))]
+    shown = len(heads) if len(used) > 1 else 3
+    charts = []
+    share = np.sort(np.abs(model.weights).mean(axis=0))[::-1]
+    if len(share) >= ENOUGH and share.sum() > 0:
+        total = np.concatenate([[0.0], np.cumsum(share) / share.sum()])
+        picked = np.unique(np.linspace(0, len(share), 121).astype(int))
+        curve = Series("", [(float(k), float(total[k])) for k in picked])
+        axes = Axis("kernels, the largest weight first", 0, len(share)), Axis("share of the total weight", 0, 1)
+        charts.append(line_chart("Cumulative share of the kernels with the largest weights", [curve], *axes))
+    if len(support) >= ENOUGH and support.min() < support.max():
+        counts, edges = np.histogram(support, bins=min(20, len(np.unique(support))))
+        caption = f"Distribution of the number of support samples per {noun(model)}"
+        charts.append(histogram(caption, "support samples", noun(model, 2), counts.tolist(), edges.tolist()))
+    shown_rows = [row[:shown] for row in rows]
+    return section(
+        "Sparsity",
+        table("Kernels and samples that the model uses", heads[:shown], shown_rows),
+        block("pair", *charts) if charts else NOTHING,
+    )
+
+
+def _spread(counts: Samples) -> tuple[int, float, int]:
+    return int(counts.min()), float(np.median(counts)), int(counts.max())
+
+
+MAPS = 6  # outputs that are drawn
+DOTS_ACROSS = 300  # dots in a row; where samples share a dot, it shows the largest coefficient
+KERNEL_ROWS = 40  # rows, for the kernels with the largest coefficients
+
+
+def relevance(contents: Contents) -> Section | None:
+    """One map for each output; None for models whose kernels share their coefficients."""
+    model = contents.model
+    if model is None or not model.per_kernel or not len(model.coef):
+        return None
+    maps = [_map(model, k) for k in range(min(MAPS, len(model.outputs)))]
+    more = len(model.outputs) - MAPS
+    words = paragraph(f"The model has {more:,} more {noun(model, more)}.") if more > 0 else NOTHING
+    return section(
+        "Relevance",
+        paragraph(
+            "Support samples from left to right, kernels from top to bottom; "
+            "a stronger colour means a larger coefficient."
+        ),
+        block("stripes", *maps),
+        words,
+    )
+
+
+def _map(model: Model, k: int) -> Markup:
+    sizes = np.abs(model.relevance(k)).T
+    largest = sizes.max(axis=1)
+    shown = np.sort(np.argsort(-largest, kind="stable")[:KERNEL_ROWS])
+    shares = shrink(sizes[shown] / max(float(largest.max()), 1e-300), KERNEL_ROWS, DOTS_ACROSS)
+    rows = [
+        (name, picture(levels(row[None]), shades(BLUE), f"coefficients of {name}", height=14))
+        for name, row in zip((model.bank.kernels[a].name for a in shown), shares, strict=True)
+    ]
+    return table(f"Coefficients of {model.outputs[k]}", ["kernel", "support samples"], rows)

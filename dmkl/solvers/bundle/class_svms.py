@@ -13,10 +13,9 @@ import scipy.linalg
 from dmkl._util.types import Float64, FloatArray, Samples
 from dmkl.oracles import ORACLES, least_hinge
 from dmkl.solvers.blocks import Blocks
-from dmkl.solvers.columns import column, dense, with_columns
 from dmkl.solvers.fixed_weights import FixedWeights
 from dmkl.solvers.problem import Problem
-from dmkl.solvers.state import State
+from dmkl.solvers.state import State, column, dense, with_columns
 from dmkl.solvers.sweep import combine, multiply
 from dmkl.solvers.working_sets import next_set, settled_set
 

@@ -24,9 +24,8 @@ from dmkl.solvers.bundle.class_svms import ClassSolution, ClassSvms, SetUpdate
 from dmkl.solvers.bundle.cutting_planes import BundleOptions, CuttingPlanes
 from dmkl.solvers.bundle.stochastic import ControlVariate, SaddleIterates, estimate, smoothed
 from dmkl.solvers.certificate import relative_gap
-from dmkl.solvers.columns import column
 from dmkl.solvers.problem import Problem
-from dmkl.solvers.state import MethodState, State
+from dmkl.solvers.state import MethodState, State, column
 from dmkl.solvers.working_sets import first_sets, whole
 
 

@@ -23,7 +23,6 @@ from dmkl.problems.obscure import Obscure
 from dmkl.problems.p_norm import PNorm
 from dmkl.problems.row_losses import RowLoss, scaled_dual
 from dmkl.runtime.base import one_blas_thread
-from dmkl.solvers.columns import no_columns, with_columns
 from dmkl.solvers.obscure.exact import solve_exact
 from dmkl.solvers.obscure.kernel_values import KernelBlock, forms_of, open_block, scores_of
 from dmkl.solvers.obscure.subgradient import (
@@ -38,7 +37,7 @@ from dmkl.solvers.obscure.subgradient import (
     no_samples,
 )
 from dmkl.solvers.problem import Problem
-from dmkl.solvers.state import MethodState, State
+from dmkl.solvers.state import MethodState, State, no_columns, with_columns
 from dmkl.solvers.working_sets import whole
 
 FOREVER = 10**9  # epochs

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csc_array, hstack
 
-from dmkl._util.batching import in_batches
+from dmkl._util.machine import in_batches
 from dmkl._util.types import Float64, FloatArray, Mask, Samples
 from dmkl.problems.mikl import MIKL
 from dmkl.problems.proxes import TINY, GroupNorm

@@ -1,4 +1,4 @@
-"""Metrics of classes and labels."""
+"""The standard metrics, of classes and labels and of regression."""
 
 from __future__ import annotations
 
@@ -76,3 +76,32 @@ MICRO_F1 = Metric("micro_f1", ("multilabel",), micro_f1, reported=("multilabel",
 MACRO_F1 = Metric("macro_f1", ("multiclass", "multilabel"), macro_f1, title="macro F1")
 F1 = Metric("f1", ("binary",), f1, title="F1")
 AVERAGE_PRECISION = Metric("average_precision", CLASSES, average_precision)
+
+
+REAL = ("regression",)
+
+
+def r2(scores: Float64, predicted: Labels, truth: Labels) -> float:
+    """Share of the variance that is explained; nan if the true targets are constant."""
+    if np.ptp(truth.values) == 0:
+        return np.nan
+    return 1.0 - float(np.mean(_errors(predicted, truth) ** 2) / np.var(truth.values))
+
+
+def rmse(scores: Float64, predicted: Labels, truth: Labels) -> float:
+    """Root mean squared error, in the unit of the target."""
+    return float(np.sqrt(np.mean(_errors(predicted, truth) ** 2)))
+
+
+def mae(scores: Float64, predicted: Labels, truth: Labels) -> float:
+    """Mean absolute error, in the unit of the target."""
+    return float(np.mean(np.abs(_errors(predicted, truth))))
+
+
+def _errors(predicted: Labels, truth: Labels) -> Float64:
+    return np.asarray(predicted.values - truth.values, dtype=np.float64)
+
+
+R2 = Metric("r2", REAL, r2, reported=REAL, title="R²")
+RMSE = Metric("rmse", REAL, rmse, larger_is_better=False, reported=REAL, title="RMSE")
+MAE = Metric("mae", REAL, mae, larger_is_better=False, reported=REAL, title="MAE")
