@@ -126,10 +126,10 @@ def test_groups_of_a_store_go_with_its_id(store: KernelStore, tmp_path: Path) ->
     stack, y = open_stack(store.path), np.arange(store.n) % 2
     assert stack.identity == store.id
     for derived in (stack, stack.choose([5, 0]), stack.restrict(EVEN), stack.choose([4, 2]).restrict(ODD)):
-        assert not derived.has_own_groups
+        assert not derived.own_groups
     dmkl.solve(stack, y, dmkl.VSKL(q=1.5, C=1.0), checkpoint=tmp_path / "c")
     stack.groups = np.array([0, 1, 2, 0, 1, 2])
-    assert stack.has_own_groups
+    assert stack.own_groups
     with pytest.raises(StoreError, match="belongs to another problem"):
         dmkl.solve(stack, y, dmkl.VSKL(q=1.5, C=1.0), checkpoint=tmp_path / "c")
 

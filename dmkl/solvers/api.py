@@ -284,7 +284,7 @@ def _warm(start: Fit, formulation: Formulation, shape: tuple[int, int, int]) -> 
 def identify(problem: Problem, formulation: Formulation) -> str:
     """A digest of everything that a checkpoint has to agree on to be continued; the tolerance may change."""
     digest = hashlib.blake2b(problem.Y.tobytes(), digest_size=16)
-    if problem.stack.has_own_groups:
+    if problem.stack.own_groups:
         digest.update(problem.stack.groups.tobytes())
     if problem.sample_weight is not None:
         digest.update(problem.sample_weight.tobytes())

@@ -67,9 +67,8 @@ def open_stack(
     if backend == "cluster":
         source = held_on_workers(source, runtime)
     names = [kernel.name for kernel in store.bank.kernels]
-    groups = store.bank.groups
-    stack = KernelStack(source, names=names, groups=groups, runtime=runtime, memory=budget, backend=backend)
-    stack.stored_groups = groups
+    stack = KernelStack(source, names=names, groups=store.bank.groups, runtime=runtime, memory=budget, backend=backend)
+    stack.own_groups = False  # checkpoints name the store's id alone
     return stack
 
 

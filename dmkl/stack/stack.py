@@ -57,7 +57,7 @@ class KernelStack(TileReader):
     ----------
     names : tuple of s names
     groups : (s,) group numbers from 0 on
-    stored_groups : (s,) those of the store, None if there is none
+    own_groups : whether the groups are part of a problem beside the kernels; the id of a store stands for its groups
     passes : how often the tiles have been read from end to end
     parent : the stack that this one has some samples of, None if it has all
 
@@ -91,7 +91,6 @@ class KernelStack(TileReader):
         self.names = tuple(names) if names is not None else tuple(f"K{a}" for a in range(source.s))
         self.groups = checked_groups(groups, source.s)
         self.backend = backend or source.backend
-        self.stored_groups: Samples | None = None
         self.parent: KernelStack | None = None
         self._in_parent: Samples = np.arange(0)  # the numbers of its samples there
         self._definite = False  # until they have been checked
@@ -170,9 +169,13 @@ class KernelStack(TileReader):
         return self.source.identity
 
     @property
-    def has_own_groups(self) -> bool:
-        """Whether the groups are part of a problem beside the kernels: those of a store go with its id."""
-        return self.stored_groups is None or not np.array_equal(self.groups, self.stored_groups)
+    def groups(self) -> Samples:
+        """(s,) group numbers from 0 on; `own_groups` becomes True when others are assigned."""
+        return self._groups
+
+    @groups.setter
+    def groups(self, numbers: Samples) -> None:
+        self._groups, self.own_groups = numbers, True
 
     @property
     def held_bytes(self) -> int:
@@ -199,7 +202,7 @@ class KernelStack(TileReader):
         """
         if self.parent is not None:
             return self.parent.choose(kernels).restrict(self._in_parent)
-        chosen = self._derived(self.source.choose(kernels, self.runtime), kernels)
+        chosen = self.over(self.source.choose(kernels, self.runtime), kernels)
         chosen._definite = self._definite
         return chosen
 
@@ -216,7 +219,7 @@ class KernelStack(TileReader):
             If these are no ascending numbers of samples.
         """
         numbers = checked_samples(samples, self.n)
-        part = self._derived(self.source.restrict(numbers, self.runtime), range(self.s))
+        part = self.over(self.source.restrict(numbers, self.runtime))
         part.parent, part._in_parent = self, numbers
         return part
 
@@ -227,23 +230,36 @@ class KernelStack(TileReader):
         portable = self.source.portable
         if portable is None:
             return self
-        source = held_on_workers(portable, runtime)
-        there = KernelStack(source, names=self.names, runtime=runtime, memory=self.memory, backend="cluster")
-        there.groups, there.stored_groups = self.groups, self.stored_groups
+        there = self.over(held_on_workers(portable, runtime), runtime=runtime, backend="cluster")
         there._definite = self._definite
         return there
 
-    def _derived(self, source: Source, kernels: Sequence[int]) -> KernelStack:
+    def over(
+        self,
+        source: Source,
+        kernels: Sequence[int] | None = None,
+        *,
+        runtime: Runtime | None = None,
+        memory: Budget | None = None,
+        backend: str = "",
+    ) -> KernelStack:
+        """A stack over another source, with the names and groups of this one.
+
+        Parameters
+        ----------
+        source : the kernel values
+        kernels : the numbers that its kernels have in this stack, all in order if None
+        runtime, memory, backend : as in the constructor, those of this stack unless said otherwise
+        """
+        numbers = list(range(self.s) if kernels is None else kernels)
         stack = KernelStack(
             source,
-            names=[self.names[a] for a in kernels],
-            runtime=self.runtime,
-            memory=self.memory,
-            backend=self.backend,
+            names=[self.names[a] for a in numbers],
+            runtime=runtime or self.runtime,
+            memory=memory or self.memory,
+            backend=backend or self.backend,
         )
-        stack.groups = self.groups[list(kernels)]
-        if self.stored_groups is not None:
-            stack.stored_groups = self.stored_groups[list(kernels)]
+        stack.groups, stack.own_groups = self.groups[numbers], self.own_groups  # the same numbers, not from 0 on
         return stack
 
     # --- questions

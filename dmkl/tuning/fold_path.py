@@ -16,13 +16,13 @@ import numpy as np
 
 from dmkl._util.files import make_folder, write_json
 from dmkl._util.machine import Budget
-from dmkl._util.types import Samples, Table
+from dmkl._util.types import Table
 from dmkl.data import Fold, Labels
 from dmkl.model import measure
 from dmkl.problems import Formulation
 from dmkl.runtime import Local
 from dmkl.solvers import Fit, solve
-from dmkl.stack import KernelStack, Source
+from dmkl.stack import KernelStack
 from dmkl.stack.held import fits_here, held_here
 from dmkl.tuning.selection import FoldScore
 
@@ -45,7 +45,7 @@ class FoldPath:
     def identity(self, stack: KernelStack) -> str:
         """A digest of everything that the scores depend on: kept scores with another digest are not used."""
         digest = hashlib.blake2b(self.fold.held.tobytes() + self.labels.values.tobytes(), digest_size=16)
-        if stack.has_own_groups:
+        if stack.own_groups:
             digest.update(stack.groups.tobytes())
         digest.update(repr((stack.identity, self.points, sorted(self.options.items()), self.metric)).encode())
         return digest.hexdigest()
@@ -86,16 +86,12 @@ def scores_on_worker(stack: KernelStack, path: FoldPath) -> list[FoldScore]:
         return list(scores_along(stack, path))
 
 
-def open_on_worker(
-    source: Source, names: tuple[str, ...], groups: Samples, stored_groups: Samples | None
-) -> KernelStack:
-    """The stack over a source, its tiles held by this worker if they fit into its memory."""
-    runtime, memory = Local(1), budget_here()
+def open_on_worker(stack: KernelStack) -> KernelStack:
+    """A stack over a portable source, its tiles held by this worker if they fit into its memory."""
+    source, memory = stack.source, budget_here()
     if fits_here(source, memory):
-        source = held_here(source, runtime)
-    stack = KernelStack(source, names=names, groups=groups, runtime=runtime, memory=memory)
-    stack.groups, stack.stored_groups = groups, stored_groups  # the very numbers
-    return stack
+        source = held_here(source, stack.runtime)
+    return stack.over(source, memory=memory, backend=source.backend)
 
 
 def budget_here() -> Budget:

@@ -14,7 +14,7 @@ from dmkl.data import Labels, make_folds, make_labels
 from dmkl.errors import ConfigError, DataError, DeadlineReached, SolverError
 from dmkl.events import Observer, PointDone, ignore
 from dmkl.model import leading_metric
-from dmkl.runtime import Runtime
+from dmkl.runtime import Local, Runtime
 from dmkl.runtime.base import itself
 from dmkl.solvers import describe
 from dmkl.stack import KernelStack
@@ -185,7 +185,7 @@ def _scores(stack: KernelStack, tasks: Sequence[FoldPath], runtime: Runtime) -> 
         return
     portable = stack.source.portable
     if portable is not None:
-        shared = runtime.hold(open_on_worker, portable, stack.names, stack.groups, stack.stored_groups)
+        shared = runtime.hold(open_on_worker, stack.over(portable, runtime=Local(1), backend=portable.backend))
     elif stack.runtime.remote:
         raise SolverError("kernels that only the workers of a cluster hold cannot be tuned over", "store them first")
     else:
