@@ -18,7 +18,7 @@ from dmkl.errors import ConfigError, OutputError, ResourceError
 from dmkl.events import Event, Note, RoundDone
 from dmkl.run import RunContext, RunDirectory, StageListener, interruptible, open_run, read_experiment, train_run
 from dmkl.run.context import Deadline, IgnoreStages, memory_budget
-from dmkl.run.records import KernelRecord, ScoreRecord, TrainRecord
+from dmkl.run.directory import KernelRecord, ScoreRecord, TrainRecord
 from dmkl.stack import open_stack
 from dmkl.store import KernelStore
 

@@ -16,8 +16,7 @@ import dmkl
 from dmkl.cli.main import main
 from dmkl.errors import ClusterError, ConfigError
 from dmkl.runtime import open_runtime
-from dmkl.runtime.jobs import SCHEDULERS
-from dmkl.runtime.jobs.base import PENDING, QueuedJob, Scheduler
+from dmkl.runtime.jobs import PENDING, SCHEDULERS, QueuedJob, Scheduler
 from dmkl.runtime.jobs.coordinator import coordinator_script
 from dmkl.runtime.jobs.profile import CoordinatorProfile, Profile, clock_time, read_profile, template
 from dmkl.runtime.jobs.slurm import SLURM

@@ -388,7 +388,7 @@ def test_a_checkpoint_of_other_factors_is_refused(tmp_path: Path) -> None:
 
 
 def test_the_stack_never_asks_for_the_type_of_a_source() -> None:
-    allowed = {"backends.py: isinstance(store, KernelStore)"}  # an argument that may be a path
+    allowed = {"stack.py: isinstance(store, KernelStore)"}  # an argument that may be a path
     found = {
         f"{module.name}: {asked}"
         for module in Path(dmkl.__file__).parent.joinpath("stack").glob("*.py")

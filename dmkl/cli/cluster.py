@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import click
 
-from dmkl.cli import options
-from dmkl.cli.console import Console
+from dmkl.cli.console import Console, output_options
 
 
 @click.group()
@@ -21,7 +20,7 @@ def cluster() -> None:
     metavar="FOLDER",
     help="Folder of the certificates (default: ~/.config/dmkl/keys); all nodes must be able to read it.",
 )
-@options.output
+@output_options
 def keys(output: str | None, console: Console) -> None:
     """Make the certificates for tls:// addresses and for tls = true in a cluster profile.
 
@@ -40,7 +39,7 @@ def keys(output: str | None, console: Console) -> None:
 
 @cluster.command()
 @click.argument("scheduler", metavar="SCHEDULER")
-@options.output
+@output_options
 def profile(scheduler: str, console: Console) -> None:
     """Print a profile for a batch scheduler, such as slurm: every key with its default and its meaning.
 

@@ -1,18 +1,25 @@
-"""What commands show: result lines or one JSON object on stdout, progress and notes on stderr."""
+"""What commands share: how they show results, and the options that several of them have, as decorators.
+
+Commands show result lines or one JSON object on stdout, progress and notes on stderr.
+"""
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import asdict
-from typing import TYPE_CHECKING, TextIO
+from dataclasses import asdict, fields
+from typing import TYPE_CHECKING, TextIO, TypeVar
+
+import click
+from click.shell_completion import CompletionItem
 
 from dmkl._util.files import finite
-from dmkl.errors import DeadlineReached, SolverError
+from dmkl.errors import ConfigError, DeadlineReached, SolverError
 from dmkl.events import Event, Note, PointDone, Progress, RoundDone
 
 if TYPE_CHECKING:
@@ -22,13 +29,17 @@ if TYPE_CHECKING:
     from dmkl._util.types import Table
     from dmkl.config import Config
     from dmkl.run import RunResult
-    from dmkl.run.records import KernelRecord, ScoreRecord, TrainRecord, TuneRecord
+    from dmkl.run.directory import KernelRecord, ScoreRecord, TrainRecord, TuneRecord
 
 LINE_SECONDS = 5.0  # between two lines of progress without a terminal
 SHOWN_SECONDS = 1.0  # a shorter remaining time is not shown
 CLASSES = "classes"  # the progress of all classes together
 POINTS = "tuned"  # the progress of a search
 OUTPUT_NOUNS = {"multilabel": "label", "regression": "target"}  # one output of a model, when it is no class
+F = TypeVar("F", bound=Callable[..., object])
+OPTION_SECTIONS = dict.fromkeys(("cluster", "workers", "memory"), "run")
+OPTION_SECTIONS |= dict.fromkeys(("seed", "tol", "oracle", "max_time"), "solve")
+OPTION_SECTIONS |= dict.fromkeys(("folds", "repeats", "rule", "metric", "formulations"), "tune")
 
 
 class Console:
@@ -339,3 +350,94 @@ def duration(seconds: float) -> str:
     if seconds < 90:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} m" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
+def _stacked(*options: Callable[[F], F]) -> Callable[[F], F]:
+    def decorate(function: F) -> F:
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return decorate
+
+
+_output = _stacked(
+    click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of lines."),
+    click.option("-v", "--verbose", count=True, help="Print more details while running."),
+    click.option("-q", "--quiet", is_flag=True, help="Print errors only."),
+)
+
+
+def output_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options about output; the command receives the `console` that they describe."""
+
+    @functools.wraps(command)
+    def with_console(*, as_json: bool, verbose: int, quiet: bool, **others: object) -> None:
+        command(console=Console(as_json=as_json, verbosity=-1 if quiet else verbose), **others)
+
+    return _output(with_console)
+
+
+def setting_names(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """The settings that -s accepts, such as 'solve.tol='."""
+    from dmkl.config import SECTIONS
+
+    names = [(section, f) for section, cls in SECTIONS.items() for f in fields(cls) if f.name != "params"]
+    items = [(f"{section}.{f.name}=", f.metadata.get("means", "")) for section, f in names]
+    return [CompletionItem(name, help=means) for name, means in items if name.startswith(incomplete)]
+
+
+cluster_options = _stacked(
+    click.option(
+        "--cluster",
+        metavar="WHERE",
+        help="Where tasks run: none, local[:N], a batch scheduler (slurm[:PROFILE]), or tcp://HOST:PORT (tls://) of a "
+        "Dask scheduler.",
+    ),
+    click.option(
+        "--workers", type=click.IntRange(1), metavar="N", help="Number of threads, when tasks run in this process."
+    ),
+    click.option("--memory", metavar="SIZE", help="Limit on resident memory, e.g. '4 GB'."),
+)
+
+run_options = _stacked(
+    cluster_options, click.option("--seed", type=int, help="Random seed of splits and starting points.")
+)
+
+experiment_options = _stacked(
+    click.option("--example", metavar="NAME", help="Use a bundled example instead of a configuration file."),
+    click.option(
+        "-s",
+        "--set",
+        "settings",
+        multiple=True,
+        metavar="KEY=VALUE",
+        shell_complete=setting_names,
+        help="Replace a value of the configuration, e.g. formulation.C=10; repeatable.",
+    ),
+)
+
+fit_options = _stacked(
+    click.option("-o", "--output", type=click.Path(), metavar="RUN", help="Run directory (default: runs/NAME)."),
+    click.option("--tol", type=float, help="Relative duality gap to certify."),
+    click.option(
+        "--max-time",
+        metavar="TIME",
+        help="Stop after e.g. '30 m' or '2 h' with the best model so far; the same command continues the run.",
+    ),
+    click.option("--oracle", metavar="NAME", help="SVM solver: smo or libsvm."),
+)
+
+
+def read_overrides(settings: tuple[str, ...], **named: object) -> dict[str, str]:
+    """'section.key' to its value, from --set and from the options that stand for one key."""
+    result: dict[str, str] = {}
+    for setting in settings:
+        key, equals, value = setting.partition("=")
+        if not equals:
+            raise ConfigError(f"--set '{setting}' lacks '='", "write SECTION.KEY=VALUE, e.g. formulation.C=10")
+        result[key.strip()] = value.strip()
+    for name, option in named.items():
+        if option is not None:
+            result[f"{OPTION_SECTIONS[name]}.{name}"] = json.dumps(option)  # text stays text: memory may be all digits
+    return result

@@ -15,8 +15,7 @@ from typing import NamedTuple
 
 import click
 
-from dmkl.cli import options
-from dmkl.cli.console import Console, count
+from dmkl.cli.console import Console, count, output_options
 from dmkl.errors import DmklError
 
 OLDEST_PYTHON = (3, 11)
@@ -43,7 +42,7 @@ class CheckFailed(DmklError):
 
 
 @click.command()
-@options.output
+@output_options
 def doctor(console: Console) -> None:
     """Check versions, compiler, BLAS threads, memory, disk, batch schedulers, dashboard, and solve a tiny problem."""
     findings = []

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dmkl.cli import options
-from dmkl.cli.console import Console, count, metric_text, short
+from dmkl.cli.console import Console, count, metric_text, output_options, short
 from dmkl.errors import StoreError
 
 if TYPE_CHECKING:
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("path", type=click.Path(), metavar="STORE|RUN")
 @click.option("--verify", is_flag=True, help="Read every tile of a store and compare it with its checksum.")
-@options.output
+@output_options
 def info(path: str, verify: bool, console: Console) -> None:
     """Show what a kernel store or a run directory contains."""
     folder = Path(path)

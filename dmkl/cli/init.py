@@ -8,8 +8,7 @@ from pathlib import Path
 
 import click
 
-from dmkl.cli import options
-from dmkl.cli.console import Console, count
+from dmkl.cli.console import Console, count, output_options
 from dmkl.errors import ConfigError, OutputError
 
 
@@ -25,7 +24,7 @@ from dmkl.errors import ConfigError, OutputError
 @click.option("--labels", metavar="NAME", default="", help="Array or column that holds the labels.")
 @click.option("--force", is_flag=True, help="Replace an existing file.")
 @click.option("--schema", is_flag=True, help="Print the JSON schema of configurations and do nothing else.")
-@options.output
+@output_options
 def init(data: tuple[str, ...], output: str | None, labels: str, force: bool, schema: bool, console: Console) -> None:
     """Look at the files DATA and write a commented configuration to train on them."""
     from dmkl._util.files import write_atomically

@@ -7,17 +7,16 @@ from pathlib import Path
 
 import click
 
-from dmkl.cli import options
-from dmkl.cli.console import Console, count
+from dmkl.cli.console import Console, count, experiment_options, output_options, read_overrides, run_options
 
 
 @click.command()
 @click.argument("config", type=click.Path(), required=False, metavar="[CONFIG]")
 @click.option("-o", "--output", type=click.Path(), metavar="STORE", help="Directory of the store (default: NAME.zarr).")
 @click.option("--dry-run", is_flag=True, help="Print what would be built and its size, and do nothing else.")
-@options.experiment
-@options.run
-@options.output
+@experiment_options
+@run_options
+@output_options
 def kernels(
     config: str | None,
     output: str | None,
@@ -33,7 +32,7 @@ def kernels(
     from dmkl.runtime import open_runtime
     from dmkl.store import KernelStore, check_space
 
-    experiment = read_experiment(config, example, options.overrides(settings, **named))
+    experiment = read_experiment(config, example, read_overrides(settings, **named))
     run = experiment.config.run
     default = experiment.store.path if experiment.store else f"{experiment.name}.zarr"
     path = Path(output or run.store or default)

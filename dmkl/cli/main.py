@@ -7,12 +7,12 @@ import sys
 import click
 
 from dmkl.cli.cluster import cluster
-from dmkl.cli.completion import completion
 from dmkl.cli.doctor import doctor
 from dmkl.cli.info import info
 from dmkl.cli.init import init
 from dmkl.cli.kernels import kernels
 from dmkl.cli.predict import evaluate, predict
+from dmkl.cli.reference import completion
 from dmkl.cli.report import report
 from dmkl.cli.rerun import rerun
 from dmkl.cli.status import status

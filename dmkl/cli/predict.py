@@ -7,8 +7,7 @@ from pathlib import Path
 
 import click
 
-from dmkl.cli import options
-from dmkl.cli.console import Console, count, metric_text
+from dmkl.cli.console import Console, count, metric_text, output_options
 
 workers_option = click.option("--workers", type=click.IntRange(1), metavar="N", help="Number of threads.")
 
@@ -22,7 +21,7 @@ workers_option = click.option("--workers", type=click.IntRange(1), metavar="N", 
 @click.option("--proba", is_flag=True, help="Add probabilities, calibrated on the held-out samples of the training.")
 @click.option("--explain", is_flag=True, help="Add what each kernel contributes to the score of the predicted class.")
 @workers_option
-@options.output
+@output_options
 def predict(
     run: str, data: str, output: str, proba: bool, explain: bool, workers: int | None, console: Console
 ) -> None:
@@ -49,7 +48,7 @@ def predict(
 @click.argument("run", type=click.Path())
 @click.argument("data", type=click.Path())
 @workers_option
-@options.output
+@output_options
 def evaluate(run: str, data: str, workers: int | None, console: Console) -> None:
     """Score the model of RUN on DATA, which must have labels."""
     from dmkl.model import measure, per_class

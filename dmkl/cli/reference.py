@@ -1,4 +1,7 @@
-"""The reference of all commands, made from their --help texts: `python -m dmkl.cli.reference` writes it."""
+"""dmkl completion: command completion with the Tab key; and the reference of all commands in the documentation.
+
+Both are made from the commands themselves. `python -m dmkl.cli.reference` writes the reference.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +9,26 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import click
+from click.shell_completion import get_completion_class
 
 from dmkl.errors import EXIT_CODES
 
 REFERENCE = Path(__file__).parents[1] / "docs/reference/cli.md"  # kept equal to `reference()` by a test
+SHELLS = {  # with the command that installs the script
+    "bash": "dmkl completion bash >> ~/.bashrc",
+    "zsh": "dmkl completion zsh >> ~/.zshrc",
+    "fish": "dmkl completion fish > ~/.config/fish/completions/dmkl.fish",
+}
+
+
+@click.command(epilog="\b\n" + "\n".join(SHELLS.values()))
+@click.argument("shell", type=click.Choice(list(SHELLS)))
+@click.pass_context
+def completion(context: click.Context, shell: str) -> None:
+    """Print the script with which SHELL completes commands, options, files and names of settings."""
+    found = get_completion_class(shell)
+    assert found is not None
+    click.echo(found(context.find_root().command, {}, "dmkl", "_DMKL_COMPLETE").source())
 
 
 def reference() -> str:

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import click
 
-from dmkl.cli import options
-from dmkl.cli.console import Console
+from dmkl.cli.console import Console, output_options
 
 
 @click.command()
@@ -21,7 +20,7 @@ from dmkl.cli.console import Console
     metavar="N",
     help="Explain the prediction for held-out sample N, counted from 0, by the kernels' contributions; repeatable.",
 )
-@options.output
+@output_options
 def report(run: str, output: str | None, explained: tuple[int, ...], console: Console) -> None:
     """Write the report of RUN, finished or not, as one HTML file."""
     from dmkl.run import RunDirectory, write_run_report

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import click
 
-from dmkl.cli import options
-from dmkl.cli.console import Console, StageLines
+from dmkl.cli.console import Console, StageLines, cluster_options, output_options, read_overrides
 from dmkl.errors import NotTheSame
 
 
@@ -24,8 +23,8 @@ from dmkl.errors import NotTheSame
     metavar="OTHER",
     help="Keep the second run in this directory (default: removed after the comparison).",
 )
-@options.where
-@options.output
+@cluster_options
+@output_options
 def rerun(run: str, output: str | None, console: Console, **named: object) -> None:
     """Train again with the configuration of the finished run RUN, and compare the model arrays bit for bit, the
     certificate and the scores.
@@ -33,10 +32,10 @@ def rerun(run: str, output: str | None, console: Console, **named: object) -> No
     Exit code 0 means that everything is the same. Otherwise the differences and the changed versions are listed.
     """
     from dmkl.run import RunDirectory, open_run, train_run, tune_run
-    from dmkl.run.rerun import compare, recorded
+    from dmkl.run.train import compare, recorded
 
     first = RunDirectory(run)
-    config, memory = recorded(first, options.overrides((), **named))
+    config, memory = recorded(first, read_overrides((), **named))
     with _second_directory(first.path, output) as folder:
         second = RunDirectory(folder)
         listener = StageLines(console, report=bool(output))  # otherwise the report is removed at once

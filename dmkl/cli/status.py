@@ -6,16 +6,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dmkl.cli import options
-from dmkl.cli.console import Console, count, duration, short
+from dmkl.cli.console import Console, count, duration, output_options, short
 
 if TYPE_CHECKING:
-    from dmkl.run.records import RunStatus
+    from dmkl.run.directory import RunStatus
 
 
 @click.command()
 @click.argument("run", type=click.Path(), metavar="RUN")
-@options.output
+@output_options
 def status(run: str, console: Console) -> None:
     """Show how far RUN has come. Only its files are read: neither the scheduler nor the running process is asked."""
     from dmkl.run import RunDirectory, run_status

@@ -8,18 +8,17 @@ from pathlib import Path
 
 import click
 
-from dmkl.cli import options
-from dmkl.cli.console import Console
+from dmkl.cli.console import Console, experiment_options, fit_options, output_options, read_overrides, run_options
 from dmkl.errors import ConfigError
 
 
 @click.command()
 @click.argument("source", type=click.Path(), required=False, metavar="[CONFIG|STORE]")
-@options.fit
+@fit_options
 @click.option("--dry-run", is_flag=True, help="Print the batch script and do nothing else.")
-@options.experiment
-@options.run
-@options.output
+@experiment_options
+@run_options
+@output_options
 def submit(
     source: str | None,
     output: str | None,
@@ -43,7 +42,7 @@ def submit(
     from dmkl.runtime.tls import require_private
 
     cluster = cluster or default_scheduler()
-    overrides = options.overrides(settings, **named, cluster=cluster)
+    overrides = read_overrides(settings, **named, cluster=cluster)
     experiment = read_experiment(source, example, overrides)
     scheduler = find_scheduler(cluster)
     if scheduler is None:

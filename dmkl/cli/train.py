@@ -6,21 +6,29 @@ from pathlib import Path
 
 import click
 
-from dmkl.cli import options
-from dmkl.cli.console import Console, StageLines, conclude
+from dmkl.cli.console import (
+    Console,
+    StageLines,
+    conclude,
+    experiment_options,
+    fit_options,
+    output_options,
+    read_overrides,
+    run_options,
+)
 from dmkl.errors import ConfigError
 
 
 @click.command()
 @click.argument("source", type=click.Path(), required=False, metavar="[CONFIG|STORE]")
-@options.fit
+@fit_options
 @click.option(
     "--dry-run", is_flag=True, help="With worker jobs (--cluster slurm): print their script and do nothing else."
 )
 @click.option("--print-config", is_flag=True, help="Print every value with its origin, as TOML, and do nothing else.")
-@options.experiment
-@options.run
-@options.output
+@experiment_options
+@run_options
+@output_options
 def train(
     source: str | None,
     output: str | None,
@@ -38,7 +46,7 @@ def train(
     from dmkl.config import to_toml
     from dmkl.run import RunDirectory, open_run, read_experiment, resolved, train_run
 
-    experiment = read_experiment(source, example, options.overrides(settings, **named))
+    experiment = read_experiment(source, example, read_overrides(settings, **named))
     config = experiment.config
     if print_config:
         if not console.as_json:

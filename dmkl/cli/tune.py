@@ -8,8 +8,16 @@ from pathlib import Path
 
 import click
 
-from dmkl.cli import options
-from dmkl.cli.console import Console, StageLines, conclude
+from dmkl.cli.console import (
+    Console,
+    StageLines,
+    conclude,
+    experiment_options,
+    fit_options,
+    output_options,
+    read_overrides,
+    run_options,
+)
 from dmkl.errors import ConfigError
 
 
@@ -33,10 +41,10 @@ from dmkl.errors import ConfigError
 @click.option(
     "--metric", metavar="NAME", help="Metric that decides, e.g. balanced_accuracy (default: that of the task)."
 )
-@options.fit
-@options.experiment
-@options.run
-@options.output
+@fit_options
+@experiment_options
+@run_options
+@output_options
 def tune(
     source: str | None,
     output: str | None,
@@ -54,7 +62,7 @@ def tune(
     """
     from dmkl.run import RunDirectory, open_run, read_experiment, tune_run
 
-    overrides = options.overrides(settings, formulations=formulations or None, **named)
+    overrides = read_overrides(settings, formulations=formulations or None, **named)
     values = dict(map(_values, grid))
     if len(values) < len(grid):
         raise ConfigError("--grid names a constant twice", "give all its values at once, e.g. C=1,10,100")

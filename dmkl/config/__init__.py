@@ -1,11 +1,10 @@
 """The experiment file: TOML read strictly into frozen dataclasses, with the origin of every value.
 
-`sections.py` says which keys there are, `strict.py` builds dataclasses from tables, `reading.py` puts file, environment
-and command line together, `toml.py` writes a configuration as TOML again, `schema.py` describes it to editors.
+`sections.py` says which keys there are, `schema.py` builds dataclasses from tables and describes them to editors,
+`toml.py` puts file, environment and command line together, and writes a configuration as TOML again.
 """
 
-from dmkl.config.reading import Settings, from_environment, parse_config, read_config
-from dmkl.config.schema import json_schema
+from dmkl.config.schema import construct, json_schema, refuse_unknown, require_table
 from dmkl.config.sections import (
     KINDS,
     RULES,
@@ -22,8 +21,7 @@ from dmkl.config.sections import (
     ViewConfig,
     key,
 )
-from dmkl.config.strict import construct, refuse_unknown, require_table
-from dmkl.config.toml import to_toml, toml_key, toml_value
+from dmkl.config.toml import Settings, from_environment, parse_config, read_config, to_toml, toml_key, toml_value
 
 __all__ = [
     "KINDS",

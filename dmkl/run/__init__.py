@@ -1,18 +1,25 @@
 """Runs: from one configuration to kernels, model, scores and report.
 
-`experiment` reads what a command is given, `context` holds what one run shares, `directory` is where it is written and
-`records` names the keys of its JSON files. `prepare` makes the kernels; the other modules do the work of the command of
-their name.
+`context` holds what one run shares, `directory` is where it is written and names the keys of its JSON files. `prepare`
+reads what a command is given and makes the kernels, `train` makes the model. The other modules do the work of the
+command of their name.
 """
 
 from dmkl.run.context import RunContext, StageListener, interruptible, open_run
 from dmkl.run.directory import RunDirectory
-from dmkl.run.experiment import EXAMPLES, Experiment, read_experiment, resolved, stored_config
-from dmkl.run.prepare import build, prepare_data, project
+from dmkl.run.prepare import (
+    EXAMPLES,
+    Experiment,
+    build,
+    prepare_data,
+    project,
+    read_experiment,
+    resolved,
+    stored_config,
+)
 from dmkl.run.report import write_run_report
 from dmkl.run.status import run_status
-from dmkl.run.train import RunResult, train_run
-from dmkl.run.tune import tune_run
+from dmkl.run.train import RunResult, train_run, tune_run
 
 __all__ = [
     "EXAMPLES",

@@ -18,8 +18,7 @@ from dmkl._util.units import parse_bytes, parse_seconds
 from dmkl.config import Config
 from dmkl.errors import ResourceError
 from dmkl.events import Event, Note, Observer, RoundDone, ignore
-from dmkl.run.directory import RunDirectory
-from dmkl.run.records import KernelRecord, ScoreRecord, TrainRecord, TuneRecord
+from dmkl.run.directory import KernelRecord, RunDirectory, ScoreRecord, TrainRecord, TuneRecord
 from dmkl.runtime import Runtime, open_runtime
 from dmkl.stack import KernelStack, open_stack
 from dmkl.store import KernelStore

@@ -16,8 +16,7 @@ from dmkl.errors import ConfigError, DataError, OutputError
 from dmkl.model import Model, Predictions, load_model, load_predictions, measure, per_class
 from dmkl.model.predictions import explain
 from dmkl.report import Contents, write_report
-from dmkl.run.directory import RunDirectory, trusting
-from dmkl.run.records import HeldOutRecord
+from dmkl.run.directory import HeldOutRecord, RunDirectory, trusting
 from dmkl.runtime import Runtime
 
 SCORE_TOLERANCE = 1e-3  # relative difference between scores computed again and those kept as float32

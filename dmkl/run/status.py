@@ -9,8 +9,7 @@ from pathlib import Path
 from dmkl._util.files import read_json_if_any
 from dmkl._util.types import Table
 from dmkl.errors import DmklError, OutputError
-from dmkl.run.directory import RunDirectory, trusting
-from dmkl.run.records import RunStatus
+from dmkl.run.directory import RunDirectory, RunStatus, trusting
 from dmkl.store import KernelStore
 
 ALIVE_SECONDS = 90.0  # a run counts as running when its files changed within this time

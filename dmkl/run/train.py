@@ -1,39 +1,53 @@
-"""Training: from the kernels of a run to its model, scores and report."""
+"""Training: from the kernels of a run to its model, scores and report.
+
+`train_run` trains at once. `tune_run` first chooses the formulation and its constants by cross-validation. `recorded`
+and `compare` serve the repetition of a finished run with the same configuration and memory limit.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 
+from dmkl._util.files import finite, read_json, write_atomically, write_json
 from dmkl._util.machine import peak_resident
-from dmkl.config import SolveConfig
-from dmkl.data import Dataset, Labels
+from dmkl._util.types import Table
+from dmkl.config import Config, Settings, SolveConfig, parse_config
+from dmkl.data import Dataset, Labels, check_folds
+from dmkl.errors import OutputError
 from dmkl.events import Note, Observer, ignore
 from dmkl.model import (
     Model,
     calibrate,
     held_out_predictions,
     leading_metric,
+    load_model,
     make_model,
     measure,
     save_model,
     save_predictions,
 )
+from dmkl.model.model_file import ARRAYS
 from dmkl.problems import Formulation
 from dmkl.report import write_report
+from dmkl.report.parts.tuning import draw_tuning
 from dmkl.run.context import RunContext
-from dmkl.run.directory import RunDirectory
-from dmkl.run.experiment import make_formulation
-from dmkl.run.prepare import TrainingInputs, prepare_kernels
-from dmkl.run.records import KernelMetrics, Metrics, ScoreRecord, Summary, TrainRecord, TuneRecord
+from dmkl.run.directory import KernelMetrics, Metrics, RunDirectory, ScoreRecord, Summary, TrainRecord, TuneRecord
+from dmkl.run.prepare import TrainingInputs, make_formulation, prepare_kernels
 from dmkl.run.report import read_run, score_record
+from dmkl.runtime import Local
 from dmkl.solvers import Fit, describe, solve
-from dmkl.stack import KernelStack
+from dmkl.stack import KernelStack, open_stack
+from dmkl.tuning import named_candidates, refuse_labels, tune
 
 BASELINE = SolveConfig()  # baselines are solved with the default options
+SCORE_KEYS = ("metrics", "average", "best_single")  # of a summary's score; the others are times
+TRAIN_KEYS = ("gap", "objective", "rounds", "passes", "svm_calls")
 
 
 @dataclass(frozen=True)
@@ -49,6 +63,54 @@ def train_run(run: RunContext) -> RunResult:
     formulation = make_formulation(run.config)
     inputs = prepare_kernels(run, formulation.targets)
     return finish(run, inputs, run.open_stack(), formulation)
+
+
+def tune_run(run: RunContext) -> RunResult:
+    """Choose by cross-validation on the training samples, then train the choice on all of them."""
+    config, search, solving = run.config, run.config.tune, run.config.solve
+    names = search.formulations or (config.formulation.name,)
+    points = named_candidates(names, search.grid, {config.formulation.name: config.formulation.params})
+
+    def check(labels: Labels) -> None:
+        leading_metric(labels.task, search.metric)  # an unknown or unsuitable name is refused before any work
+        refuse_labels(points, labels)
+        check_folds(labels, search.folds, search.repeats)
+
+    inputs = prepare_kernels(run, check, fits=search.folds * search.repeats * len(points))
+    store, runtime = inputs.store, run.runtime
+    if runtime.remote:  # tasks open the store themselves, so the stack here holds nothing
+        backend = "computed" if store.computed else "disk"
+        stack = open_stack(store, memory=run.memory.limit, runtime=Local(), backend=backend)
+    else:
+        stack = run.open_stack()
+    tuned = tune(
+        stack,
+        inputs.labels,
+        points,
+        folds=search.folds,
+        repeats=search.repeats,
+        rule=search.rule,
+        metric=search.metric,
+        apart=search.apart,
+        seed=solving.seed,
+        tol=solving.tol,
+        oracle=solving.oracle,
+        method=solving.method,
+        max_rounds=solving.max_rounds,
+        max_seconds=run.deadline.left,
+        runtime=runtime,
+        folder=run.directory.tuning,
+        observer=run.observe,
+    )
+    table = tuned.to_dict()
+    record = cast(TuneRecord, {**table, "formulation": describe(tuned.formulation), "lines": tuned.lines()})
+    write_json(run.directory.tuned, finite(table))
+    write_atomically(run.directory.path / "tuning.csv", tuned.to_csv().encode())
+    write_atomically(run.directory.path / "tuning.svg", draw_tuning(tuned).encode())
+    run.listener.tuned(record)
+    if runtime.remote:  # only now are the kernels held by the workers
+        stack = run.open_stack()
+    return finish(run, inputs, stack, tuned.formulation, record)
 
 
 def finish(
@@ -186,3 +248,62 @@ def _add_baselines(
     ]
     leading = leading_metric(truth.task, metric)
     scores["best_single"] = max(single, key=lambda found: leading.sign * found["metrics"][leading.name])
+
+
+@dataclasses.dataclass(frozen=True)
+class Comparison:
+    """Differences between the results of two runs, and changes of versions and machine, as sentences."""
+
+    differences: list[str]
+    changed: list[str]
+
+    @property
+    def same(self) -> bool:
+        return not self.differences
+
+
+def recorded(run: RunDirectory, settings: Settings) -> tuple[Config, int]:
+    """The configuration of a finished run under the given settings, and its memory limit in bytes.
+
+    The limit is repeated too: the batches of classes depend on it, and on them the last bits of sums.
+    """
+    if not run.scores.is_file():
+        raise OutputError(f"{run.path} holds no finished run", "run the same dmkl train command again to finish it")
+    config = parse_config(read_json(run.config), overrides=settings, source=f"run {run.path}")
+    return config, int(read_json(run.manifest).get("memory", 0))
+
+
+def compare(first: RunDirectory, second: RunDirectory) -> Comparison:
+    """Compare data, kernels, model arrays (bit for bit), certificate and scores; list changed versions and machines."""
+    before, after = read_json(first.manifest), read_json(second.manifest)
+    differences = [
+        f"the {what} changed since the first run"
+        for what, key in (("data", "data"), ("kernels", "kernel_hash"))
+        if before.get(key) != after.get(key)
+    ]
+    differences += _models(first, second) + _summaries(read_json(first.scores), read_json(second.scores))
+    versions = {**before.get("versions", {}), "python": before.get("python")}
+    now = {**after.get("versions", {}), "python": after.get("python")}
+    changed = [f"{name} {versions[name]} -> {now.get(name)}" for name in versions if versions[name] != now.get(name)]
+    places = [(key, before.get(key), after.get(key)) for key in ("host", "platform", "cpu", "threads", "memory")]
+    changed += [f"{key} {old} -> {new}" for key, old, new in places if old != new]
+    return Comparison(differences, changed)
+
+
+def _models(first: RunDirectory, second: RunDirectory) -> list[str]:
+    one, other = load_model(first.model), load_model(second.model)
+    found = []
+    for name in ARRAYS:
+        a, b = np.asarray(getattr(one, name)), np.asarray(getattr(other, name))
+        if a.shape != b.shape:
+            found.append(f"model {name}: shape {a.shape} before, {b.shape} now")
+        elif a.tobytes() != b.tobytes():
+            off = np.abs(a.astype(np.float64) - b.astype(np.float64)).max()
+            found.append(f"model {name}: {int((a != b).sum())} of {a.size} values differ, by {off:.2g} at most")
+    return found
+
+
+def _summaries(before: Table, after: Table) -> list[str]:
+    parts = [("tune", "formulation")] + [("train", key) for key in TRAIN_KEYS] + [("score", key) for key in SCORE_KEYS]
+    values = [(key, *(finite(summary.get(part, {}).get(key)) for summary in (before, after))) for part, key in parts]
+    return [f"{key}: {old} before, {new} now" for key, old, new in values if old != new]

@@ -3,8 +3,7 @@
 `open.py` opens what `--cluster` names. `connections.py` and `jobs/` connect to clusters, `tls.py` decides who may.
 """
 
-from dmkl.runtime.base import Runtime
-from dmkl.runtime.local import Local
+from dmkl.runtime.base import Local, Runtime
 from dmkl.runtime.open import open_runtime
 
 __all__ = ["Local", "Runtime", "open_runtime"]

@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING
 from dmkl._util.machine import cores
 from dmkl.config import construct
 from dmkl.errors import ConfigError
-from dmkl.runtime.base import Runtime
+from dmkl.runtime.base import Local, Runtime
 from dmkl.runtime.jobs import SCHEDULERS, find_scheduler
-from dmkl.runtime.local import Local
 
 if TYPE_CHECKING:
     from distributed import Client

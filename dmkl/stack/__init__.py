@@ -1,8 +1,7 @@
 """The kernel stack and its backends."""
 
-from dmkl.stack.backends import on_cluster, open_stack
 from dmkl.stack.score import Applied
 from dmkl.stack.sources import Source
-from dmkl.stack.stack import KernelStack
+from dmkl.stack.stack import KernelStack, on_cluster, open_stack
 
 __all__ = ["Applied", "KernelStack", "Source", "on_cluster", "open_stack"]

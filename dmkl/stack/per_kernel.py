@@ -13,8 +13,7 @@ import numpy as np
 
 from dmkl._util.types import Float64, FloatArray, Samples
 from dmkl.runtime.base import itself
-from dmkl.stack.reader import TileReader
-from dmkl.stack.sources import BlockRow
+from dmkl.stack.sources import BlockRow, TileReader
 
 
 def expand(reader: TileReader, alpha: Float64) -> Float64:

@@ -14,8 +14,7 @@ from dmkl._util.types import Float64, FloatArray, Mask, Samples
 from dmkl.errors import SolverError
 from dmkl.runtime.base import itself
 from dmkl.stack.compiled import TOGETHER, add_four, add_one, multiply_both_ways, rows_of
-from dmkl.stack.reader import TileReader
-from dmkl.stack.sources import BlockRow
+from dmkl.stack.sources import BlockRow, TileReader
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,8 @@
 """The kernel stack: everything that solvers know of kernels.
 
 Each question of a solver is answered in one pass over the tiles. The modules beside this one hold the questions, one
-each: `score`, `blocks`, `rows`, `per_kernel`. Where the values come from is a matter of the `Source` below the stack,
-and where tasks run is a matter of the runtime.
+each: `score`, `blocks` (and whole rows), `per_kernel`. Where the values come from is a matter of the `Source` below the
+stack, and where tasks run is a matter of the runtime. `open_stack` chooses both for a kernel store.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ from numpy.typing import ArrayLike, DTypeLike
 
 from dmkl._util.machine import Budget
 from dmkl._util.tiling import Grid
-from dmkl._util.types import Float64, FloatArray, Mask, Samples
+from dmkl._util.types import Float64, FloatArray, Mask, Samples, StrPath
+from dmkl.errors import ConfigError
 from dmkl.runtime import Local, Runtime
-from dmkl.stack import blocks, per_kernel, rows, score
+from dmkl.stack import blocks, per_kernel, score
 from dmkl.stack.checks import (
     checked_array,
     checked_groups,
@@ -27,14 +28,16 @@ from dmkl.stack.checks import (
     require_definite,
 )
 from dmkl.stack.compiled import cut, rows_of
-from dmkl.stack.held import held_on_workers
-from dmkl.stack.reader import TileReader
+from dmkl.stack.held import fits_here, held_here, held_on_workers
 from dmkl.stack.score import Applied
-from dmkl.stack.sources import ArraySource, Source
+from dmkl.stack.sources import ArraySource, Source, TileReader
+from dmkl.stack.stored import ComputedSource, StoredSource
+from dmkl.store import KernelStore
 
 if TYPE_CHECKING:
     from distributed import Client
 
+BACKENDS = ("auto", "memory", "disk", "computed", "cluster")
 T = TypeVar("T")
 
 
@@ -154,8 +157,6 @@ class KernelStack(TileReader):
         StoreError
             If there is no store, or it is damaged or not finished.
         """
-        from dmkl.stack.backends import open_stack
-
         return open_stack(Path(path), workers=workers, memory=memory, client=client)
 
     # --- facts
@@ -300,7 +301,7 @@ class KernelStack(TileReader):
         ResourceError
             If they do not fit in memory.
         """
-        return rows.rows(self, samples, kernels)
+        return blocks.rows(self, samples, kernels)
 
     def block(
         self,
@@ -407,7 +408,7 @@ class KernelStack(TileReader):
         ResourceError
             If they do not fit in memory.
         """
-        return rows.pick(self, members)
+        return blocks.pick(self, members)
 
     def reach(self, others: ArrayLike, coef: Float64, weights: Float64 | None) -> Float64:
         """Scores (others, m) of samples outside a part by coefficients of the part's samples; one pass.
@@ -463,3 +464,66 @@ class KernelStack(TileReader):
         for layer, a in zip(part, kernels, strict=True):
             cut(rows_of(whole[a]), W, W, layer, 0, 0)
         return part
+
+
+def open_stack(
+    store: KernelStore | StrPath,
+    *,
+    workers: int = 0,
+    memory: int | None = None,
+    client: Client | None = None,
+    runtime: Runtime | None = None,
+    backend: str = "auto",
+) -> KernelStack:
+    """Open a finished store.
+
+    Parameters
+    ----------
+    store : the folder of a store, or a store that is open
+    workers : threads, 0 for as many as there are cores
+    memory : bytes that this process may take, most of what is free if None
+    client : a `distributed.Client`
+    runtime : where tasks run, in place of `workers` and `client`
+    backend : 'memory' holds all tiles in this process, 'disk' reads them in every pass, 'computed' computes them in
+        every pass, 'cluster' has workers hold them if they fit; 'auto' is 'cluster' on a cluster, 'memory' if all tiles
+        fit, and 'disk' or 'computed', as the store has them, if they do not
+
+    Raises
+    ------
+    ConfigError
+        If there is no such backend, or the store has no tiles to read from disk.
+    StoreError
+        If there is no store, or it is damaged or not finished.
+    """
+    if backend not in BACKENDS:
+        raise ConfigError(f"unknown stack backend '{backend}'", f"use one of {', '.join(BACKENDS)}")
+    store = store if isinstance(store, KernelStore) else KernelStore(Path(store))
+    store.require_complete()
+    if runtime is None:
+        runtime = _cluster(client) if client is not None else Local(workers)
+    budget = Budget(memory) if memory else Budget.default()
+    if backend == "disk" and store.computed:
+        raise ConfigError(f"{store.path} has no tiles to read from disk", "use the backend 'computed' or 'auto'")
+    source: Source = ComputedSource(store) if store.computed or backend == "computed" else StoredSource(store)
+    if backend == "auto":
+        backend = "cluster" if runtime.remote else "memory" if fits_here(source, budget) else source.backend
+    if backend == "memory":
+        source = held_here(source, runtime)
+    if backend == "cluster":
+        source = held_on_workers(source, runtime)
+    names = [kernel.name for kernel in store.bank.kernels]
+    stack = KernelStack(source, names=names, groups=store.bank.groups, runtime=runtime, memory=budget, backend=backend)
+    stack.own_groups = False  # checkpoints name the store's id alone
+    return stack
+
+
+def on_cluster(stack: KernelStack, client: Client) -> tuple[KernelStack, Runtime]:
+    """A stack where the workers of a Dask client can read it, and the client's runtime. An array stays here."""
+    runtime = _cluster(client)
+    return stack.moved(runtime), runtime
+
+
+def _cluster(client: Client) -> Runtime:
+    from dmkl.runtime.dask import DaskRuntime
+
+    return DaskRuntime(client)

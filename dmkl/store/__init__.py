@@ -1,7 +1,6 @@
 """Kernel stores: kernel matrices on disk, how they are built, read, validated and repaired."""
 
-from dmkl.store.build import StoredPair, build_store
-from dmkl.store.repair import RepairLog, sound_tile
+from dmkl.store.build import RepairLog, StoredPair, build_store, sound_tile
 from dmkl.store.store import KernelStore, UnusableTile, check_space, opened, projected_bytes
 
 __all__ = [

@@ -12,7 +12,7 @@ from pathlib import Path
 from dmkl._util.files import make_folder, read_json_if_any, write_atomically, write_json
 from dmkl._util.units import parse_seconds
 from dmkl.errors import ClusterError
-from dmkl.runtime.jobs.base import Scheduler
+from dmkl.runtime.jobs import Scheduler
 from dmkl.runtime.jobs.profile import Profile, seconds_of
 
 SCRIPT, JOB, LOG = "coordinator.sh", "job.json", "coordinator.log"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from pathlib import Path
 
-from dmkl.runtime.jobs.base import QueuedJob, Scheduler
+from dmkl.runtime.jobs import QueuedJob, Scheduler
 from dmkl.runtime.jobs.profile import CoordinatorProfile, Profile, clock_time, megabytes
 
 

@@ -44,7 +44,7 @@ from dmkl.runtime.connections import (
     silent,
     workers_of,
 )
-from dmkl.runtime.jobs.base import PENDING, QueuedJob, Scheduler
+from dmkl.runtime.jobs import PENDING, QueuedJob, Scheduler
 from dmkl.runtime.jobs.profile import Profile
 from dmkl.runtime.tls import require_private, security
 
