@@ -21,8 +21,8 @@ from dmkl.kernels import cheaper_computed, plan_bank
 from dmkl.model import load_model
 from dmkl.runtime import Local
 from dmkl.runtime.base import run_task
-from dmkl.stack import open_stack, stored
-from dmkl.stack.stored import ComputedSource
+from dmkl.stack import open_stack, tiles
+from dmkl.stack.tiles import ComputedSource
 from dmkl.store import KernelStore, build_store
 
 
@@ -55,7 +55,7 @@ def test_block_rows_are_small_to_send(computed: KernelStore) -> None:
 def test_kernels_that_share_a_base_compute_it_once_a_tile(computed: KernelStore, monkeypatch) -> None:
     asked: list[tuple[str, str]] = []
     original = bank_module.base_tile
-    monkeypatch.setattr(stored, "base_tile", lambda pair, *of: asked.append(of) or original(pair, *of))
+    monkeypatch.setattr(tiles, "base_tile", lambda pair, *of: asked.append(of) or original(pair, *of))
     open_stack(computed.path, backend="computed", workers=1).combine(np.ones(computed.s))
     bases = {(kernel.view, kernel.function.base) for kernel in computed.bank.kernels}
     assert len(bases) < computed.s
@@ -65,7 +65,7 @@ def test_kernels_that_share_a_base_compute_it_once_a_tile(computed: KernelStore,
 def test_a_thread_keeps_one_tile_of_one_base(computed: KernelStore) -> None:
     stack = open_stack(computed.path, backend="computed", workers=1)
     stack.combine(np.ones(computed.s))
-    bench = stored._thread.bench
+    bench = tiles._thread.bench
     assert bench._base.size <= computed.grid.tile**2
     assert len(bench.pair._sides) == 1
     assert stack.held_bytes == 0

@@ -31,7 +31,7 @@ from dmkl.solvers.obscure.subgradient import UPDATES, Learner, ObscureState
 from dmkl.stack import KernelStack, Source, open_stack
 from dmkl.stack import sources as stack_sources
 from dmkl.stack.sources import ReadingOptions
-from dmkl.stack.stored import ComputedSource
+from dmkl.stack.tiles import ComputedSource
 from dmkl.store import KernelStore
 
 GOLD = Path(__file__).parent / "gold"

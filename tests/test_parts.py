@@ -16,7 +16,7 @@ import dmkl
 from dmkl.errors import DataError, SolverError
 from dmkl.solvers import FORMULATIONS
 from dmkl.stack import KernelStack, open_stack
-from dmkl.stack.stored import StoredSource
+from dmkl.stack.tiles import StoredSource
 from dmkl.store import KernelStore
 
 CONSTANTS: dict[str, dict[str, Any]] = {

@@ -25,9 +25,8 @@ from dmkl.kernels import plan_bank
 from dmkl.runtime import Local, Runtime
 from dmkl.runtime.base import itself
 from dmkl.stack import KernelStack, Source
-from dmkl.stack.held import WorkerSource, held_here, hold_block_row
 from dmkl.stack.sources import ArraySource, KernelChoice, SamplePart
-from dmkl.stack.stored import ComputedSource, StoredSource
+from dmkl.stack.tiles import ComputedSource, StoredSource, WorkerSource, held_here, hold_block_row
 from dmkl.store import KernelStore, build_store
 
 N, TILE = 150, 40

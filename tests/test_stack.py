@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from dmkl._util.machine import Scratch
 from dmkl.errors import DataError, ResourceError, SolverError
 from dmkl.runtime import Local
-from dmkl.stack import KernelStack, held, open_stack
+from dmkl.stack import KernelStack, open_stack, tiles
 from dmkl.stack.blocks import chunks
-from dmkl.stack.held import MemoryShares
+from dmkl.stack.tiles import MemoryShares
 from dmkl.store import KernelStore
 
 BACKENDS = ("array", "memory", "disk", "computed", "cluster", "cluster-streamed", "cluster-computed")
@@ -159,7 +159,7 @@ def test_answers_are_made_of_the_blocks(stack: KernelStack, cut: dict[str, objec
 def test_each_worker_holds_a_small_stack_and_reads_a_large_one(
     store: KernelStore, two_workers: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(held, "SHARES", MemoryShares(each_worker=0.0))
+    monkeypatch.setattr(tiles, "SHARES", MemoryShares(each_worker=0.0))
     stack = open_stack(store.path, runtime=two_workers)
     sets = [np.arange(40), np.arange(10, 140)]
     found = stack.answers(np.sum, [(), ()], sets, runtime=two_workers)

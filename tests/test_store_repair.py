@@ -22,7 +22,7 @@ from dmkl.kernels import plan_bank
 from dmkl.run import RunContext, RunDirectory, train_run
 from dmkl.runtime import Local
 from dmkl.stack import open_stack
-from dmkl.stack.held import MemoryShares
+from dmkl.stack.tiles import MemoryShares
 from dmkl.store import KernelStore, build_store
 
 DAMAGES: dict[str, Callable[[Path], None]] = {
@@ -125,7 +125,7 @@ def test_a_run_writes_down_what_was_repaired(store: KernelStore, tmp_path: Path)
     config = parse_config({**table, "solve": {"tol": 1e-6}})
     for out, observer in (("calm", lambda event: None), ("run", Saboteur(mine, DAMAGES["flipped"]))):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("dmkl.stack.held.SHARES", MemoryShares(here=0.0))
+            patch.setattr("dmkl.stack.tiles.SHARES", MemoryShares(here=0.0))
             train_run(
                 RunContext(config, RunDirectory(tmp_path / out), Local(1), Budget.default(), mine, observer=observer)
             )

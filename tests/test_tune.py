@@ -28,7 +28,7 @@ from dmkl.report.parts.tuning import draw_tuning
 from dmkl.runtime import Local
 from dmkl.solvers import FORMULATIONS
 from dmkl.stack import KernelStack, open_stack
-from dmkl.stack.stored import ComputedSource
+from dmkl.stack.tiles import ComputedSource
 from dmkl.store import KernelStore, build_store
 from dmkl.tuning import Tuned, named_candidates
 from dmkl.tuning.candidates import all_candidates, paths

@@ -121,17 +121,11 @@ def _as_type(value: object, hint: object, where: str) -> object:
     elif origin is dict:
         return dict(value) if isinstance(value, Mapping) else None
     elif hint is float:
-        return _number(value)
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            return float(value)
+        return float(value) if isinstance(value, str) and value in ("inf", "nan") else None  # JSON has no infinity
     elif hint in (int, str, bool) and type(value) is hint:
         return value
-    return None
-
-
-def _number(value: object) -> float | None:
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return float(value)
-    if isinstance(value, str) and value in ("inf", "nan"):  # JSON has no infinity
-        return float(value)
     return None
 
 

@@ -20,7 +20,7 @@ from dmkl.kernels import Bank, plan_bank, row_means, tile_sums
 from dmkl.runtime import Runtime
 from dmkl.runtime.base import itself
 from dmkl.stack import KernelStack, Source
-from dmkl.stack.held import HeldRow, HeldSource, WorkerSource
+from dmkl.stack.tiles import HeldRow, HeldSource, WorkerSource
 from dmkl.store import projected_bytes
 
 

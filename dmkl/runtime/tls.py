@@ -8,7 +8,6 @@ keys is access to the cluster. The authority's own key is thrown away, so nobody
 from __future__ import annotations
 
 import ipaddress
-import os
 import socket
 import subprocess
 import tempfile
@@ -64,7 +63,7 @@ def _openssl(folder: Path, *arguments: str) -> None:
     command = ["openssl", *arguments]
     try:
         done = subprocess.run(
-            command, cwd=folder, capture_output=True, text=True, timeout=LIMIT, check=False, preexec_fn=_private
+            command, cwd=folder, capture_output=True, text=True, timeout=LIMIT, check=False, umask=0o077
         )
     except FileNotFoundError:
         raise ClusterError("the openssl command is not installed", "install openssl") from None
@@ -73,10 +72,6 @@ def _openssl(folder: Path, *arguments: str) -> None:
     if done.returncode:
         last = (done.stderr.strip().splitlines() or ["no message"])[-1]
         raise ClusterError(f"openssl {arguments[0]} failed: {last}")
-
-
-def _private() -> None:
-    os.umask(0o077)
 
 
 def security(tls: bool | str) -> Security | None:

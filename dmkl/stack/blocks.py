@@ -21,10 +21,10 @@ from dmkl._util.types import Float64, FloatArray, FloatType, Mask, Samples
 from dmkl.events import Progress
 from dmkl.runtime import Runtime
 from dmkl.stack.compiled import cut, mirror, rows_of
-from dmkl.stack.held import SHARES
 from dmkl.stack.per_kernel import pieces_of
 from dmkl.stack.score import combine_tile
 from dmkl.stack.sources import BlockRow, TileReader
+from dmkl.stack.tiles import SHARES
 
 T = TypeVar("T")
 COMBINED = -1  # in place of a kernel's number: the weighted sum
@@ -281,7 +281,8 @@ def read_block_row(
     pieces = []
     for j in range(i, grid.blocks):
         there = grid.span(j)
-        tiles = [row.tile(a, j) for a in kernels] if _hits(samples, here, there) else []
+        asked = any(np.ptp(np.searchsorted(samples, (span.start, span.stop))) > 0 for span in (here, there))
+        tiles = [row.tile(a, j) for a in kernels] if asked else []
         for own, other, turned in ((here, there, False), (there, here, True))[: 1 if i == j else 2]:
             start, stop = (int(p) for p in np.searchsorted(samples, (own.start, own.stop)))
             if start < stop:
@@ -289,10 +290,6 @@ def read_block_row(
                 values = np.stack([(tile.T if turned else tile)[local] for tile in tiles]).astype(dtype, copy=False)
                 pieces.append((slice(start, stop), other, values))
     return pieces
-
-
-def _hits(samples: Samples, *spans: slice) -> bool:
-    return any(np.searchsorted(samples, span.start) < np.searchsorted(samples, span.stop) for span in spans)
 
 
 def pick_block_row(row: BlockRow, members: Sequence[Samples]) -> list[tuple[int, slice, slice, FloatArray]]:

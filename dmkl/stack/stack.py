@@ -28,10 +28,9 @@ from dmkl.stack.checks import (
     require_definite,
 )
 from dmkl.stack.compiled import cut, rows_of
-from dmkl.stack.held import fits_here, held_here, held_on_workers
 from dmkl.stack.score import Applied
 from dmkl.stack.sources import ArraySource, Source, TileReader
-from dmkl.stack.stored import ComputedSource, StoredSource
+from dmkl.stack.tiles import ComputedSource, StoredSource, fits_here, held_here, held_on_workers
 from dmkl.store import KernelStore
 
 if TYPE_CHECKING:

@@ -181,14 +181,12 @@ class RepairLog:
         """One sentence for each tile repaired since the last call."""
         lines = self._lines()
         fresh, self._reported = lines[self._reported :], len(lines)
-        return list(dict.fromkeys(_sentence(json.loads(line)) for line in fresh))  # two may have met the same damage
+        facts = map(json.loads, fresh)
+        sentences = [f"a tile was {fact['was']} and has been computed again: {fact['file']}" for fact in facts]
+        return list(dict.fromkeys(sentences))  # two tasks may have met the same damage
 
     def _lines(self) -> list[str]:
         try:
             return self._log.read_text().splitlines()
         except FileNotFoundError:
             return []
-
-
-def _sentence(facts: dict[str, object]) -> str:
-    return f"a tile was {facts['was']} and has been computed again: {facts['file']}"

@@ -7,7 +7,7 @@
     views, labels   the training samples the kernels were computed from
 
 A store that is 'computed' has all of this but the gram array: its tiles are computed whenever they are read
-(`dmkl.stack.stored`).
+(`dmkl.stack.tiles`).
 
 A tile exists when its file exists: it is written under another name and renamed. NaN is the fill value, and no
 kernel value is ever NaN, so a tile that is not there can't be mistaken for one that is.

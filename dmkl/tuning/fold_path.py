@@ -23,7 +23,7 @@ from dmkl.problems import Formulation
 from dmkl.runtime import Local
 from dmkl.solvers import Fit, solve
 from dmkl.stack import KernelStack
-from dmkl.stack.held import fits_here, held_here
+from dmkl.stack.tiles import fits_here, held_here
 from dmkl.tuning.selection import FoldScore
 
 _alone = threading.Lock()  # in a worker process one path at a time uses all threads and memory
