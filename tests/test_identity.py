@@ -134,6 +134,24 @@ def test_groups_of_a_store_go_with_its_id(store: KernelStore, tmp_path: Path) ->
         dmkl.solve(stack, y, dmkl.VSKL(q=1.5, C=1.0), checkpoint=tmp_path / "c")
 
 
+def test_derived_stacks_inherit_groups_and_whether_they_are_their_own(store: KernelStore, two_workers: Any) -> None:
+    for own in (False, True):
+        stack = open_stack(store.path, backend="disk")
+        if own:
+            stack.groups = np.array([3, 1, 2, 0, 1, 2])
+        assert stack.own_groups == own
+        part = stack.restrict(EVEN)
+        derived = {
+            (0, 1, 2, 3, 4, 5): [part, stack.moved(two_workers), part.moved(two_workers), stack.over(stack.source)],
+            (5, 0, 3): [stack.choose([5, 0, 3]), part.choose([5, 0, 3]), stack.choose([5, 0, 3]).moved(two_workers)],
+        }
+        for kernels, found in derived.items():
+            for one in found:
+                assert one.own_groups == own
+                assert one.groups.tolist() == stack.groups[list(kernels)].tolist(), "the same numbers, not from 0 on"
+                assert one.names == tuple(stack.names[a] for a in kernels)
+
+
 def test_kept_scores_of_a_search_are_those_of_the_same_kernels(
     store: KernelStore, other: KernelStore, tmp_path: Path
 ) -> None:
