@@ -11,7 +11,7 @@ from dmkl._util.types import Table
 from dmkl.config import Config, Settings, parse_config
 from dmkl.errors import OutputError
 from dmkl.model import load_model
-from dmkl.model.model_file import ARRAYS
+from dmkl.model.model import ARRAYS
 from dmkl.run.directory import RunDirectory
 
 SCORE_KEYS = ("metrics", "average", "best_single")  # of a summary's score; the others are times

@@ -12,8 +12,7 @@ from numpy.lib.npyio import NpzFile
 
 from dmkl._util.machine import available
 from dmkl._util.types import Block
-from dmkl.data.readers import matlab_child
-from dmkl.data.readers.base import LIMITS, Arrays, Reader, csr_from_parts
+from dmkl.data.readers import LIMITS, Arrays, Reader, csr_from_parts, matlab_child
 from dmkl.errors import DataError
 
 MATRICES = ("X", "D_", "K_")  # how names of blocks begin; their rows are samples, even a single row

@@ -10,14 +10,17 @@ import numpy as np
 from markupsafe import Markup
 
 from dmkl._util.types import Table
-from dmkl.report.contents import Contents, metric_title
 from dmkl.report.markup import NOTHING, Section, figure, paragraph, section, table
+from dmkl.report.parts import Contents, metric_title
 from dmkl.solvers import describe
 from dmkl.tuning import Tuned
-from dmkl.tuning.candidates import SEARCHED
+from dmkl.tuning.search import SEARCHED
 from dmkl.tuning.selection import PointScore
 
 SHOWN = 100  # points, the best first
+WIDTH, HEIGHT = 640, 360
+LEFT, RIGHT, TOP, BOTTOM = 64, 200, 24, 48
+COLOURS = ("#3b82c4", "#d97706", "#059669", "#b91c1c", "#7c3aed", "#0891b2", "#a16207", "#be185d")
 
 
 def tuning(contents: Contents) -> Section | None:
@@ -56,11 +59,6 @@ def _drawing(svg: str) -> Markup:
     alt = "mean scores of the points with their standard errors"
     image = Markup('<img class="drawing" alt="{}" src="data:image/svg+xml;base64,{}">').format(alt, source)
     return figure("Mean scores in cross-validation", image)
-
-
-WIDTH, HEIGHT = 640, 360
-LEFT, RIGHT, TOP, BOTTOM = 64, 200, 24, 48
-COLOURS = ("#3b82c4", "#d97706", "#059669", "#b91c1c", "#7c3aed", "#0891b2", "#a16207", "#be185d")
 
 
 def draw_tuning(tuned: Tuned) -> str:
