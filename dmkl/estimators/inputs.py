@@ -30,6 +30,7 @@ DEFAULT_KERNELS = ({"kernel": "rbf", "width": ["0.5 median", "1 median", "2 medi
 PRECOMPUTED = "precomputed"
 WHOLE = "x"  # the view of an X that is not divided
 NO_LABELS = "no_validation"  # scikit-learn's mark for a y that is not there
+ROWS = 1024  # new samples of one task of `KernelBank.transform`
 Columns: TypeAlias = slice | str | int | Sequence[str] | Sequence[int] | Array  # names, numbers or a mask
 
 
@@ -158,9 +159,6 @@ def _columns(view: str, chosen: Columns, names: list[str], count: int) -> Sample
         return np.asarray(np.arange(count)[chosen])
     except IndexError as error:
         raise ConfigError(f"view '{view}': {error}") from None
-
-
-ROWS = 1024  # samples of one task
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

@@ -285,23 +285,19 @@ def make_model(source: TrainingKernels, fit: Fit, kernels: list[int] | None = No
         intercept=np.atleast_1d(fit.intercept) - constant.sum(axis=1),
         task=fit.task,
         classes=fit.classes,
-        about=_about(fit, {name: entry["shape"][1] for name, entry in views.items()}),
+        about={
+            "formulation": describe(fit.formulation),
+            "gap": np.atleast_1d(fit.gap).tolist(),
+            "objective": np.atleast_1d(fit.objective).tolist(),
+            "dual": np.atleast_1d(fit.dual).tolist(),
+            "converged": fit.converged,
+            "passes": fit.passes,
+            "rounds": fit.rounds,
+            "svm_calls": fit.svm_calls,
+            "widths": {name: entry["shape"][1] for name, entry in views.items()},
+        },
         per_kernel=fit.per_kernel,
     )
-
-
-def _about(fit: Fit, widths: Mapping[str, int]) -> Table:
-    return {
-        "formulation": describe(fit.formulation),
-        "gap": np.atleast_1d(fit.gap).tolist(),
-        "objective": np.atleast_1d(fit.objective).tolist(),
-        "dual": np.atleast_1d(fit.dual).tolist(),
-        "converged": fit.converged,
-        "passes": fit.passes,
-        "rounds": fit.rounds,
-        "svm_calls": fit.svm_calls,
-        "widths": dict(widths),
-    }
 
 
 SCHEMA = 1

@@ -5,14 +5,13 @@ The style sheet is light or dark by the reader's own choice, has one column on a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 from markupsafe import Markup
 
 from dmkl._util.files import write_atomically
-from dmkl.report.markup import NOTHING, Section, number, paragraph
+from dmkl.report.markup import NOTHING, number, paragraph
 from dmkl.report.parts import PARTS, Contents, metric_title, metric_value
 
 PAGE = Markup("""<!doctype html>
@@ -47,14 +46,10 @@ def page(contents: Contents) -> str:
         links=NOTHING.join(
             Markup('<li><a href="#{}">{}</a></li>').format(name, section.title) for name, section in shown.items()
         ),
-        main=_main(shown),
-    )
-
-
-def _main(shown: Mapping[str, Section]) -> Markup:
-    return Markup("\n").join(
-        Markup('<section id="{}"><h2>{}</h2>\n{}\n</section>').format(name, section.title, section.body)
-        for name, section in shown.items()
+        main=Markup("\n").join(
+            Markup('<section id="{}"><h2>{}</h2>\n{}\n</section>').format(name, section.title, section.body)
+            for name, section in shown.items()
+        ),
     )
 
 

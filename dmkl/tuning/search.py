@@ -32,7 +32,6 @@ from dmkl.tuning.selection import FoldScore, Tuned, check_rule, choose, table_of
 if TYPE_CHECKING:
     from distributed import Client
 
-
 SEARCHED = ("C", "lam", "q", "p")  # constants that a formulation's own grid is about
 Tables = tuple[type[Formulation], Candidates]  # a formulation with values of some of its constants
 Candidate = Formulation | type[Formulation] | Tables

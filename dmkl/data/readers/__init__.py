@@ -20,7 +20,6 @@ from dmkl.errors import DataError, DmklError, ResourceError, did_you_mean, one_l
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
-
 Arrays: TypeAlias = "dict[str, Block]"
 Shapes: TypeAlias = Mapping[str, tuple[int, ...]]  # of all arrays of a file, by name
 Length: TypeAlias = Callable[[Shapes], int]  # the number of samples; 0 if the shapes do not determine it

@@ -41,11 +41,11 @@ from dmkl.report.markup import (
 from dmkl.report.parts import Contents, metric_title, metric_value, noun
 
 SHOWN = 20  # with more outputs only the worst are visible at first
-WORST = 10
+WORST = 10  # outputs that are visible then
 CELLS = 12  # classes whose counts are written out
-DOTS = 300  # the largest side of a picture
+DOTS = 300  # the largest side of a picture of the counts
 PAIRS = 15  # of confused classes
-RECALL = np.linspace(0.0, 1.0, 101)
+RECALL = np.linspace(0.0, 1.0, 101)  # at which precision is drawn
 DRAWN = 30  # faint curves; a band replaces them when there are more outputs
 SCATTER_DOTS = 1000  # samples of a regression that are drawn
 FOR_A_CLASS = (
@@ -59,7 +59,7 @@ FOR_A_TARGET = (
     "up to it. By default, these are the best, the worst and average predictions."
 )
 OTHERS = "To see others, run dmkl report RUN --open-sample N. Samples and rows are counted from 0."
-KERNELS = 6  # with a row of their own; the others are summed in one
+KERNELS = 6  # with a row of their own in an explanation; the others are summed in one
 
 
 def score(contents: Contents) -> Section:

@@ -37,7 +37,9 @@ def tuning(contents: Contents) -> Section | None:
 
 def _table(found: Table) -> Markup:
     sign = 1.0 if found.get("larger_is_better", True) else -1.0  # runs of older versions lack it: larger was better
-    rows = sorted(enumerate(found["table"]), key=lambda entry: _rank(entry[1]["mean"], sign))[:SHOWN]
+    # the best mean first, points without a mean last
+    ranked = sorted(enumerate(found["table"]), key=lambda e: (e[1]["mean"] is None, -sign * (e[1]["mean"] or 0.0)))
+    rows = ranked[:SHOWN]
     names = [name for name in found["table"][0] if all(isinstance(row[name], int | float | None) for _, row in rows)]
     listed = [
         (row["point"], *(row[name] for name in names), "chosen" if place == found["chosen"] else "")
@@ -46,11 +48,6 @@ def _table(found: Table) -> Markup:
     points = len(found["table"])
     caption = "All points" if points <= SHOWN else f"The best {SHOWN} of {points:,} points"
     return table(caption, ["point", *(name.replace("_", " ") for name in names), ""], listed)
-
-
-def _rank(mean: float | None, sign: float) -> tuple[bool, float]:
-    """The best mean first, points without one last."""
-    return mean is None, -sign * (mean or 0.0)
 
 
 def _drawing(svg: str) -> Markup:
