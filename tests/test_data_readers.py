@@ -18,8 +18,7 @@ from scipy.sparse import csc_array, csr_array, save_npz
 from sklearn.datasets import dump_svmlight_file
 
 from dmkl.data import READERS, read_arrays
-from dmkl.data.readers import stream_arrays
-from dmkl.data.readers.base import Reader
+from dmkl.data.readers import Reader, stream_arrays
 from dmkl.errors import DataError, ResourceError
 
 X = np.arange(12.0).reshape(4, 3) * (np.arange(12).reshape(4, 3) % 2)

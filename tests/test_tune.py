@@ -31,7 +31,7 @@ from dmkl.stack import KernelStack, open_stack
 from dmkl.stack.tiles import ComputedSource
 from dmkl.store import KernelStore, build_store
 from dmkl.tuning import Tuned, named_candidates
-from dmkl.tuning.candidates import all_candidates, paths
+from dmkl.tuning.search import all_candidates, paths
 from dmkl.tuning.selection import PointScore, choose
 
 POINTS = dmkl.grid(dmkl.VSKL, q=(1.0, np.inf), C=(0.1, 5.0))

@@ -94,19 +94,6 @@ def write_atomically(path: Path, data: bytes, *, keep: Path | None = None) -> No
         temporary.write_bytes(data)
 
 
-def read_json(path: Path) -> Table:
-    """Read a file that should hold a JSON object."""
-    if not path.is_file():  # reading a pipe would never end
-        raise StoreError(f"{path} is missing or is not a regular file")
-    try:
-        value = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError) as error:
-        raise StoreError(f"{path} is damaged ({one_line(error)})") from error
-    if not isinstance(value, dict):
-        raise StoreError(f"{path} is damaged (it does not hold a JSON object)")
-    return value
-
-
 def append_line(path: Path, text: str) -> None:
     """Append a line entirely or not at all: half a line, left by a full disk, would spoil the next one too."""
     with writing(path), path.open("ab", buffering=0) as file:
@@ -118,6 +105,19 @@ def append_line(path: Path, text: str) -> None:
         except BaseException:
             file.truncate(end)
             raise
+
+
+def read_json(path: Path) -> Table:
+    """Read a file that should hold a JSON object."""
+    if not path.is_file():  # reading a pipe would never end
+        raise StoreError(f"{path} is missing or is not a regular file")
+    try:
+        value = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError) as error:
+        raise StoreError(f"{path} is damaged ({one_line(error)})") from error
+    if not isinstance(value, dict):
+        raise StoreError(f"{path} is damaged (it does not hold a JSON object)")
+    return value
 
 
 def read_json_if_any(path: Path) -> Table:

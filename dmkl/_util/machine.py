@@ -1,4 +1,4 @@
-"""What this machine has: memory (the part that a run may use, work in batches that fit), cores, the processor."""
+"""This machine: its memory (the part that a run may use, work in batches that fit), its cores, its processor."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ DEFAULT_SHARE = 0.6  # of the memory that is free when a run starts
 TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3  # options of mallopt
 CACHE_LINE = 64  # bytes
 CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,73 @@ class Budget:
                 f"{self.limit / 1e6:,.0f} MB are left",
                 "raise --memory",
             )
+
+
+def available() -> int:
+    """Free bytes on this machine, or in the control group of this job if that has less."""
+    free = int(psutil.virtual_memory().available)
+    for name in CGROUP_LIMITS:
+        try:
+            limit = int(Path(name).read_text())
+        except (OSError, ValueError):  # no such control group, or 'max'
+            continue
+        free = min(free, max(0, limit - resident()))
+    return free
+
+
+def resident() -> int:
+    """Bytes of this process in memory."""
+    return int(psutil.Process().memory_info().rss)
+
+
+def peak_resident() -> int:
+    """The largest number of bytes that this process ever had in memory."""
+    import resource
+
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def require_free(nbytes: int, what: str) -> None:
+    """Raise ResourceError if so many bytes are not free, before a file expands to them."""
+    free = available()
+    if nbytes > free:
+        raise ResourceError(
+            f"{what} would take {nbytes / 1e6:,.0f} MB, {free / 1e6:,.0f} MB are free", "use a smaller file"
+        )
+
+
+def in_batches(items: Iterable[T], size: Callable[[list[T]], float], room: float) -> Iterator[list[T]]:
+    """The items in their order, in batches whose `size` is at most `room`; an item that is larger is a batch alone.
+
+    `size` is asked about every batch that grows by one item. It is asked in order, so it may remember the last batch
+    where its answer is expensive to compute from the beginning.
+    """
+    batch: list[T] = []
+    for item in items:
+        if batch and size([*batch, item]) > room:
+            yield batch
+            batch = []
+        batch.append(item)
+    if batch:
+        yield batch
+
+
+def give_back() -> None:
+    """Make the C library return freed memory to the system; it keeps blocks of up to 32 MB, which count as used."""
+    with contextlib.suppress(OSError, AttributeError):  # not glibc
+        ctypes.CDLL("libc.so.6").malloc_trim(0)
+
+
+@functools.cache
+def keep_freed() -> None:
+    """Make the C library keep some freed memory, as it does by default.
+
+    Dask sets its workers to return all of it at once, and allocating it again takes longer than many tasks.
+    """
+    with contextlib.suppress(OSError, AttributeError):
+        libc = ctypes.CDLL("libc.so.6")
+        libc.mallopt(MMAP_THRESHOLD, 32 << 20)
+        libc.mallopt(TRIM_THRESHOLD, 256 << 20)
 
 
 class Scratch:
@@ -103,57 +171,6 @@ def release_scratch() -> None:
         scratch.release()
 
 
-def require_free(nbytes: int, what: str) -> None:
-    """Raise ResourceError if so many bytes are not free, before a file expands to them."""
-    free = available()
-    if nbytes > free:
-        raise ResourceError(
-            f"{what} would take {nbytes / 1e6:,.0f} MB, {free / 1e6:,.0f} MB are free", "use a smaller file"
-        )
-
-
-def give_back() -> None:
-    """Make the C library return freed memory to the system; it keeps blocks of up to 32 MB, which count as used."""
-    with contextlib.suppress(OSError, AttributeError):  # not glibc
-        ctypes.CDLL("libc.so.6").malloc_trim(0)
-
-
-@functools.cache
-def keep_freed() -> None:
-    """Make the C library keep some freed memory, as it does by default.
-
-    Dask sets its workers to return all of it at once, and allocating it again takes longer than many tasks.
-    """
-    with contextlib.suppress(OSError, AttributeError):
-        libc = ctypes.CDLL("libc.so.6")
-        libc.mallopt(MMAP_THRESHOLD, 32 << 20)
-        libc.mallopt(TRIM_THRESHOLD, 256 << 20)
-
-
-def resident() -> int:
-    """Bytes of this process in memory."""
-    return int(psutil.Process().memory_info().rss)
-
-
-def peak_resident() -> int:
-    """The largest number of bytes that this process ever had in memory."""
-    import resource
-
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-
-
-def available() -> int:
-    """Free bytes on this machine, or in the control group of this job if that has less."""
-    free = int(psutil.virtual_memory().available)
-    for name in CGROUP_LIMITS:
-        try:
-            limit = int(Path(name).read_text())
-        except (OSError, ValueError):  # no such control group, or 'max'
-            continue
-        free = min(free, max(0, limit - resident()))
-    return free
-
-
 def cores() -> int:
     """Cores this process may use."""
     return len(os.sched_getaffinity(0))
@@ -166,22 +183,3 @@ def cpu() -> str:
     except OSError:
         return ""
     return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
-
-
-T = TypeVar("T")
-
-
-def in_batches(items: Iterable[T], size: Callable[[list[T]], float], room: float) -> Iterator[list[T]]:
-    """The items in their order, in batches whose `size` is at most `room`; an item that is larger is a batch alone.
-
-    `size` is asked about every batch that grows by one item. It is asked in order, so it may remember the last batch
-    where its answer is expensive to compute from the beginning.
-    """
-    batch: list[T] = []
-    for item in items:
-        if batch and size([*batch, item]) > room:
-            yield batch
-            batch = []
-        batch.append(item)
-    if batch:
-        yield batch

@@ -8,7 +8,7 @@ import numpy as np
 
 from dmkl._util.registry import Registry
 from dmkl._util.types import Array, Float64
-from dmkl.data.readers.base import Arrays
+from dmkl.data.readers import Arrays
 
 EXAMPLES: Registry[Callable[[], Arrays]] = Registry("example")
 

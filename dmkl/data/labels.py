@@ -151,16 +151,12 @@ def _as_array(raw: object) -> Array:
             f"labels of type {values.dtype} are neither numbers nor text",
             "fill missing labels and convert the others to one type",
         )
-    _refuse_missing(values)
-    return values
-
-
-def _refuse_missing(values: Array) -> None:
     missing = values == "" if values.dtype.kind == "U" else ~np.isfinite(values)
     if missing.any():
         first = np.argwhere(missing)[0]
         what = "an empty text" if values.dtype.kind == "U" else str(values[tuple(first)])
         raise DataError(f"the label of row {first[0]} is {what}", "leave out samples without a label")
+    return values
 
 
 def _is_continuous(values: Array) -> bool:

@@ -12,8 +12,7 @@ from dmkl.config import DataConfig, ViewConfig
 from dmkl.data.dataset import Dataset, View, make_view
 from dmkl.data.examples import EXAMPLES
 from dmkl.data.labels import Labels, encode_like, make_labels
-from dmkl.data.readers import read_arrays, stream_arrays
-from dmkl.data.readers.base import Arrays, Length, Shapes
+from dmkl.data.readers import Arrays, Length, Shapes, read_arrays, stream_arrays
 from dmkl.data.splits import split
 from dmkl.errors import ConfigError, DataError, did_you_mean
 

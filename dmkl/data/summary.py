@@ -12,7 +12,7 @@ from dmkl._util.types import Array, Block
 from dmkl.config import DataConfig
 from dmkl.data.labels import Labels, make_labels
 from dmkl.data.load import PREFIXES, discover, read_source, suggest
-from dmkl.data.readers.base import Arrays
+from dmkl.data.readers import Arrays
 from dmkl.errors import DataError
 
 LABELS = ("y", "label", "labels", "class", "target", "targets")  # names taken for the labels, whatever their case

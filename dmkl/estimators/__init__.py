@@ -1,17 +1,18 @@
 """Scikit-learn estimators: small classes for the formulations; everything they share is in `base.py`."""
 
 from dmkl.estimators.base import KernelClassifier, KernelEstimator, KernelRegressor
-from dmkl.estimators.joint import ObscureClassifier, SharedMKLClassifier
-from dmkl.estimators.kernel_bank import KernelBank
-from dmkl.estimators.one_vs_rest import (
+from dmkl.estimators.classifiers import (
     L1MKLClassifier,
     LpMKLClassifier,
     MIKLClassifier,
+    ObscureClassifier,
+    SharedMKLClassifier,
     SpicyMKLClassifier,
     UniformMKLClassifier,
     VSKLClassifier,
 )
-from dmkl.estimators.regression import SpicyMKLRegressor, UniformMKLRegressor
+from dmkl.estimators.inputs import KernelBank
+from dmkl.estimators.regressors import SpicyMKLRegressor, UniformMKLRegressor
 
 ESTIMATORS = (
     UniformMKLClassifier,

@@ -1,4 +1,4 @@
-"""The X of `fit` and `predict` as named views.
+"""The X of `fit` and `predict` as named views, and `KernelBank`, which turns them into kernel values.
 
 X is a table of features, divided by its columns; a dict of views; or a stack of kernels (n, n, s), divided by its last
 axis.
@@ -8,24 +8,29 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias, TypeGuard
+from typing import Any, Self, TypeAlias, TypeGuard
 
 import numpy as np
 from joblib import effective_n_jobs
 from scipy.sparse import issparse
-from sklearn.base import BaseEstimator, is_regressor
+from sklearn.base import BaseEstimator, TransformerMixin, is_regressor
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from dmkl._util.types import Array, Block, Samples, Table
+from dmkl._util.types import Array, Block, Float32, Samples, Table
 from dmkl.config import KernelConfig, construct
 from dmkl.data import Dataset, View, announced, make_view
 from dmkl.errors import ConfigError, DataError, did_you_mean
+from dmkl.estimators.docstrings import INPUTS, complete
+from dmkl.estimators.training_set import TrainingSet
+from dmkl.model import check_views
+from dmkl.runtime import Local
 
 DEFAULT_KERNELS = ({"kernel": "rbf", "width": ["0.5 median", "1 median", "2 median"]},)
 PRECOMPUTED = "precomputed"
 WHOLE = "x"  # the view of an X that is not divided
 NO_LABELS = "no_validation"  # scikit-learn's mark for a y that is not there
+ROWS = 1024  # new samples of one task of `KernelBank.transform`
 Columns: TypeAlias = slice | str | int | Sequence[str] | Sequence[int] | Array  # names, numbers or a mask
 
 
@@ -154,3 +159,101 @@ def _columns(view: str, chosen: Columns, names: list[str], count: int) -> Sample
         return np.asarray(np.arange(count)[chosen])
     except IndexError as error:
         raise ConfigError(f"view '{view}': {error}") from None
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class KernelBank(TransformerMixin, KernelInput):
+    """Kernel values of samples against the training samples, for estimators with `kernels="precomputed"`.
+
+    Widths, normalisers and centres are fitted on the training samples.
+
+    Parameters
+    ----------
+    <shared parameters>
+
+    Attributes
+    ----------
+    kernel_names_ : list of s str
+        View, kernel and constants of each kernel, e.g. "x/rbf(width=1 median)".
+    groups_ : dict of str to lists of int
+        The kernels of each group: the parameter `views` of an estimator that is fitted on the stack.
+    training_ : TrainingSet
+        The training samples with their fitted kernels.
+    columns_ : dict of str to arrays of int, or None
+        The columns of each view; None if X was a dict.
+    n_features_in_ : int
+        Number of columns of X, if X was an array or a table.
+    feature_names_in_ : array of str
+        Names of the columns, if X had names.
+
+    See Also
+    --------
+    VSKLClassifier : Takes such a stack, and learns few kernels in every group.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmkl import KernelBank, VSKLClassifier
+    >>> X = np.random.default_rng(0).normal(size=(60, 4))
+    >>> y = np.where(X[:, 0] > X[:, 2], "yes", "no")
+    >>> bank = KernelBank(views={"first": [0, 1], "last": [2, 3]})
+    >>> stack = bank.fit_transform(X)
+    >>> stack.shape
+    (60, 60, 6)
+    >>> model = VSKLClassifier(C=10, kernels="precomputed", views=bank.groups_).fit(stack, y)
+    >>> model.predict(bank.transform([[1, 0, -1, 0], [-1, 0, 1, 0]]))
+    array(['yes', 'no'], dtype='<U3')
+    """
+
+    __doc__ = complete(__doc__, {"shared parameters": INPUTS}) if __doc__ else None
+
+    def fit(self, X: object, y: object = None) -> Self:
+        """Fit widths, normalisers and centres on the samples X, and keep the samples; y is ignored."""
+        views, _ = self._training_views(X)
+        self.training_ = TrainingSet.fit(self._tables(), Dataset(views), Local(self._threads()))
+        bank = self.training_.bank
+        self.kernel_names_ = [kernel.name for kernel in bank.kernels]
+        self.groups_: dict[str, list[int]] = {}
+        for a, kernel in enumerate(bank.kernels):
+            self.groups_.setdefault(kernel.group, []).append(a)
+        return self
+
+    def transform(self, X: object) -> Float32:
+        """The kernel values of new samples X, of shape (n, n_train, s)."""
+        data = self._new_views(X)
+        widths = {name: view.values.shape[1] for name, view in self.training_.data.views.items()}
+        check_views(self.training_.bank, widths, data)
+        spans = [np.arange(start, min(start + ROWS, data.n)) for start in range(0, data.n, ROWS)]
+        stack = np.empty((data.n, self.training_.grid.n, len(self.kernel_names_)), np.float32)
+        tasks = ((self.training_, data.take(rows), stack[rows[0] : rows[-1] + 1]) for rows in spans)
+        for _ in Local(self._threads()).map(_fill, tasks):
+            pass
+        return stack
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.transformer_tags.preserves_dtype = ["float32"]  # the type of kernel values
+        return tags
+
+
+class AgainstTraining:
+    """Pairs of new samples and training samples, as kernels take them."""
+
+    same = False
+
+    def __init__(self, training: Dataset, new: Dataset) -> None:
+        self._training, self._new = training, new
+
+    def sides(self, view: str) -> tuple[Block, Block]:
+        return self._new.views[view].values, self._training.views[view].values
+
+    def matrix(self, view: str) -> Array:
+        return self._new.views[view].values
+
+
+def _fill(training: TrainingSet, new: Dataset, stack: Float32) -> None:
+    """Write the kernel values of new samples into their rows of the stack."""
+    bank = training.bank
+    for a, values in bank.values(AgainstTraining(training.data, new)):
+        means = training.means[a]
+        stack[:, :, a] = bank.finished(a, values, values.mean(axis=1, dtype=np.float64), means, means)

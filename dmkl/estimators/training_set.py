@@ -36,7 +36,7 @@ OPTIONS = HoldingOptions()
 
 @dataclass(frozen=True, eq=False)
 class TrainingSet:
-    """Samples with their fitted kernels; `means` (s, n) are the row means that centred kernels subtract."""
+    """Samples with their fitted kernels; `means` (s, n) are the row means of centred kernels, zero for the others."""
 
     data: Dataset
     bank: Bank
@@ -47,7 +47,11 @@ class TrainingSet:
     def fit(cls, kernels: Sequence[KernelConfig], data: Dataset, runtime: Runtime) -> TrainingSet:
         """Fit widths, normalisers and centres."""
         bank, grid = plan_bank(kernels, data), Grid.cut(data.n, RunConfig.tile)
-        return cls(data, bank, grid, _row_means(bank, data, grid, runtime))
+        if not bank.centred:
+            return cls(data, bank, grid, np.broadcast_to(0.0, (len(bank), grid.n)))
+        tasks = ((bank, HeldPair(data, grid, i, j)) for i, j in grid.pairs())
+        means = row_means(len(bank), grid, zip(grid.pairs(), runtime.map(tile_sums, tasks), strict=True))
+        return cls(data, bank, grid, means)
 
     @property
     def views(self) -> HeldViews:
@@ -121,11 +125,3 @@ def compute_block_row(samples: TrainingSet, i: int) -> HeldRow:
         for a, tile in bank.tiles(HeldPair(samples.data, grid, i, j), grid.span(i), grid.span(j), samples.means)
     }
     return HeldRow(grid, i, len(bank), tiles)
-
-
-def _row_means(bank: Bank, data: Dataset, grid: Grid, runtime: Runtime) -> Float64:
-    """Row means of the centred kernels, zero for the others."""
-    if not bank.centred:
-        return np.broadcast_to(0.0, (len(bank), grid.n))
-    tasks = ((bank, HeldPair(data, grid, i, j)) for i, j in grid.pairs())
-    return row_means(len(bank), grid, zip(grid.pairs(), runtime.map(tile_sums, tasks), strict=True))

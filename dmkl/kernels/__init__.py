@@ -1,9 +1,8 @@
 """Kernel functions, the bank of fitted kernels, and the tiles they fill."""
 
 from dmkl.kernels.bank import Bank, BankKernel, Pair, Sums, base_tile, row_means, tile_sums
-from dmkl.kernels.cost import cheaper_computed
 from dmkl.kernels.functions import KERNELS, Kernel
-from dmkl.kernels.plan import plan_bank
+from dmkl.kernels.plan import cheaper_computed, plan_bank
 from dmkl.kernels.repair import repair
 
 __all__ = [

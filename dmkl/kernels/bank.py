@@ -22,8 +22,7 @@ from dmkl._util.types import Array, Block, Float32, Float64, Samples, Table
 from dmkl.config import construct
 from dmkl.errors import ConfigError, DataError
 from dmkl.kernels.distances import BASES, MATRIX, all_finite, mirror_upper
-from dmkl.kernels.functions import KERNELS, Kernel, Scales
-from dmkl.kernels.functions.base import STRIP
+from dmkl.kernels.functions import KERNELS, STRIP, Kernel, Scales
 
 NORMALISERS = ("unit-diagonal", "centre", "unit-trace", "unit-mean")  # in the order they apply
 Span = slice | Samples  # the samples of a block

@@ -42,7 +42,7 @@ class Base:
     distance: Callable[[Float64], Float64] | None = None
     nonnegative: bool = False  # whether features must be >= 0
     symmetric: bool = True
-    entry_ns: float = 0.4  # measured nanoseconds for an entry of a tile (see `cost.py`)
+    entry_ns: float = 0.4  # measured nanoseconds for an entry of a tile (see `plan.Costs`)
     column_ns: float = 0.07  # and for every column of dense features, in addition
 
 

@@ -1,12 +1,13 @@
-"""From the configuration's [[kernels]] tables and the training data to a fitted bank."""
+"""From the configuration's [[kernels]] tables and the training data to a fitted bank, and to the choice between storing
+its values and computing them again at every pass."""
 
 from __future__ import annotations
 
 import fnmatch
 import itertools
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -53,6 +54,61 @@ def plan_bank(configs: Sequence[KernelConfig], train: Dataset) -> Bank:
         if times > 1:
             raise ConfigError(f"kernel '{name}' is listed twice")
     return Bank(tuple(kernels), train.n)
+
+
+def _check_normalisers(config: KernelConfig) -> None:
+    for name in config.normalise:
+        if name not in NORMALISERS:
+            raise ConfigError(f"unknown normaliser '{name}'", did_you_mean(name, list(NORMALISERS)))
+    order = [NORMALISERS.index(name) for name in config.normalise]
+    if order != sorted(set(order)) or {"unit-trace", "unit-mean"} <= set(config.normalise):
+        raise ConfigError(
+            f"normalise = {list(config.normalise)} is not in the order they apply",
+            "use unit-diagonal, then centre, then one of unit-trace and unit-mean",
+        )
+
+
+def _matching_views(config: KernelConfig, train: Dataset) -> Iterator[View]:
+    """The views that the table names or matches; patterns skip constant features and views of another kind."""
+    cls: type[Kernel] = KERNELS[config.kernel]
+    found, constant = False, 0
+    for name, view in train.views.items():
+        exact = name in config.views
+        if not exact and not any(fnmatch.fnmatchcase(name, pattern) for pattern in config.views):
+            continue
+        if view.kind != cls.view_kind:
+            if exact:
+                raise ConfigError(
+                    f"kernel '{config.kernel}' needs a {cls.view_kind} view, '{name}' is a {view.kind} view"
+                )
+            continue
+        if not exact and is_constant(view):
+            constant += 1
+            continue
+        if cls.base != MATRIX and BASES[cls.base].nonnegative and view.values.min() < 0:
+            raise DataError(f"kernel '{config.kernel}' needs features >= 0, view '{name}' has negative ones")
+        found = True
+        yield view
+    for pattern in config.views:
+        if pattern not in train.views and not any(fnmatch.fnmatchcase(name, pattern) for name in train.views):
+            raise ConfigError(
+                f"kernel '{config.kernel}': no view '{pattern}'", did_you_mean(pattern, list(train.views))
+            )
+    if not found:
+        lack = "those it matches are constant" if constant else "the data have none"
+        raise ConfigError(f"kernel '{config.kernel}' needs a {cls.view_kind} view and {lack}")
+
+
+def is_constant(view: View) -> bool:
+    """Whether this is a single feature with one value in all samples: it has no distances to measure a width from."""
+    return view.kind == "features" and view.values.shape[1] == 1 and bool(view.values.max() == view.values.min())
+
+
+def grid(params: Parameters) -> Iterator[Parameters]:
+    """Every combination of the values of list-valued parameters."""
+    options = [value if isinstance(value, list | tuple) else [value] for value in params.values()]
+    for combination in itertools.product(*options):
+        yield dict(zip(params, combination, strict=True))
 
 
 def _fitted(config: KernelConfig, view: View, params: Parameters, scales: dict[tuple[str, str], Scales]) -> BankKernel:
@@ -142,56 +198,66 @@ def _trace(kernel: BankKernel, view: View) -> float:
     return trace
 
 
-def _check_normalisers(config: KernelConfig) -> None:
-    for name in config.normalise:
-        if name not in NORMALISERS:
-            raise ConfigError(f"unknown normaliser '{name}'", did_you_mean(name, list(NORMALISERS)))
-    order = [NORMALISERS.index(name) for name in config.normalise]
-    if order != sorted(set(order)) or {"unit-trace", "unit-mean"} <= set(config.normalise):
-        raise ConfigError(
-            f"normalise = {list(config.normalise)} is not in the order they apply",
-            "use unit-diagonal, then centre, then one of unit-trace and unit-mean",
-        )
+@dataclass(frozen=True)
+class Costs:
+    """Nanoseconds of one thread for one entry, measured by passes over n = 4,096 on 2 cores of AMD Zen 5, local disk.
+
+    The figures of bases and of functions stand beside them (`Base`, `Kernel`). Reading is from the disk and not from
+    the page cache (0.6): a store that is read at every pass does not fit in memory, and one that fits is held there.
+    """
+
+    passes: int = 6  # of a usual certified fit
+    write: float = 1.9  # a float32 entry with its checksum
+    read: float = 1.8  # the same
+    open: float = 450_000.0  # for each chunk that is read through Zarr: a tile of one kernel, a block of samples
+    sparse: float = 15.0  # a base of sparse features: 1.7 to 31 were measured, by how many columns two samples share
+    normalise: Mapping[str, float] = field(
+        default_factory=lambda: {"unit-diagonal": 3.6, "centre": 0.9, "unit-trace": 0.1, "unit-mean": 0.1}
+    )
 
 
-def _matching_views(config: KernelConfig, train: Dataset) -> Iterator[View]:
-    """The views that the table names or matches; patterns skip constant features and views of another kind."""
-    cls: type[Kernel] = KERNELS[config.kernel]
-    found, constant = False, 0
-    for name, view in train.views.items():
-        exact = name in config.views
-        if not exact and not any(fnmatch.fnmatchcase(name, pattern) for pattern in config.views):
-            continue
-        if view.kind != cls.view_kind:
-            if exact:
-                raise ConfigError(
-                    f"kernel '{config.kernel}' needs a {cls.view_kind} view, '{name}' is a {view.kind} view"
-                )
-            continue
-        if not exact and is_constant(view):
-            constant += 1
-            continue
-        if cls.base != MATRIX and BASES[cls.base].nonnegative and view.values.min() < 0:
-            raise DataError(f"kernel '{config.kernel}' needs features >= 0, view '{name}' has negative ones")
-        found = True
-        yield view
-    for pattern in config.views:
-        if pattern not in train.views and not any(fnmatch.fnmatchcase(name, pattern) for name in train.views):
-            raise ConfigError(
-                f"kernel '{config.kernel}': no view '{pattern}'", did_you_mean(pattern, list(train.views))
-            )
-    if not found:
-        lack = "those it matches are constant" if constant else "the data have none"
-        raise ConfigError(f"kernel '{config.kernel}' needs a {cls.view_kind} view and {lack}")
+MEASURED = Costs()
 
 
-def is_constant(view: View) -> bool:
-    """Whether this is a single feature with one value in all samples: it has no distances to measure a width from."""
-    return view.kind == "features" and view.values.shape[1] == 1 and bool(view.values.max() == view.values.min())
+def cheaper_computed(bank: Bank, views: Mapping[str, View], tile: int, fits: int = 1, costs: Costs = MEASURED) -> bool:
+    """Whether computing the average entry of a bank in every pass is cheaper than storing it.
+
+    A computed entry takes c in every one of P passes: its share of the base and of reading the samples (which all
+    kernels of one view and base divide among them), its elementwise function and its normalisers. A stored one takes c
+    once, then W to be written and R in every pass, of which opening its tile is a constant part. So computing is
+    cheaper when
+
+        P c <= c + W + P R,   that is   c <= (W + P R) / (P - 1).
+
+    Parameters
+    ----------
+    bank : the fitted kernels. A bank with distance or kernel matrices is stored: nothing would be computed, and its
+        views are as large as tiles.
+    views : the training views of the bank.
+    tile : side of a tile.
+    fits : number of fits that will read the kernels.
+    costs : measured nanoseconds.
+    """
+    if any(kernel.function.base == MATRIX for kernel in bank.kernels):
+        return False
+    passes = costs.passes * fits
+    stored = costs.write + passes * (costs.read + costs.open / tile**2)
+    return computing_ns(bank, views, tile, costs) * (passes - 1) <= stored
 
 
-def grid(params: Parameters) -> Iterator[Parameters]:
-    """Every combination of the values of list-valued parameters."""
-    options = [value if isinstance(value, list | tuple) else [value] for value in params.values()]
-    for combination in itertools.product(*options):
-        yield dict(zip(params, combination, strict=True))
+def computing_ns(bank: Bank, views: Mapping[str, View], tile: int, costs: Costs = MEASURED) -> float:
+    """Nanoseconds to compute one entry of an average kernel of the bank."""
+    shared = {(kernel.view, kernel.function.base) for kernel in bank.kernels}
+    bases = sum(_base_ns(views[view], base, tile, costs) for view, base in shared)
+    own = (
+        kernel.function.entry_ns + sum(costs.normalise[name] for name in kernel.normalise) for kernel in bank.kernels
+    )
+    return (bases + sum(own)) / len(bank)
+
+
+def _base_ns(view: View, base: str, tile: int, costs: Costs) -> float:
+    columns = int(view.values.shape[1])
+    samples = 2 * costs.open / tile**2 if columns > 1 else 0.0  # single columns are read many at a time
+    if hasattr(view.values, "toarray"):
+        return samples + costs.sparse
+    return samples + BASES[base].entry_ns + BASES[base].column_ns * columns

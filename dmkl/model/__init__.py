@@ -2,8 +2,7 @@
 
 from dmkl.model.calibration import Calibration, calibrate, load_calibration
 from dmkl.model.metrics import METRICS, leading_metric, measure, per_class
-from dmkl.model.model import Model, TrainingKernels, check_views, make_model, support_per_class
-from dmkl.model.model_file import load_model, save_model
+from dmkl.model.model import Model, TrainingKernels, check_views, load_model, make_model, save_model, support_per_class
 from dmkl.model.predictions import Predictions, held_out_predictions, load_predictions, save_predictions
 
 __all__ = [

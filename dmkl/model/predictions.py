@@ -1,4 +1,4 @@
-"""Held-out predictions, kept beside the model (scores, truth), and explanations of single predictions by kernel."""
+"""Held-out predictions: the most instructive samples, explained kernel by kernel; kept in a file beside the model."""
 
 from __future__ import annotations
 
@@ -25,6 +25,16 @@ class Predictions:
     truth: Labels
     rows: Samples
     explained: Explanations
+
+
+@dataclass(frozen=True)
+class Explanations:
+    """The contributions of the kernels for some of the held-out samples."""
+
+    samples: Samples  # their numbers among the held-out samples, in the order of the arrays
+    outputs: tuple[str, ...]  # the class, label or target that is explained
+    contributions: Float64  # (number of samples, s)
+    intercept: Float64  # (number of samples,)
 
 
 def held_out_predictions(model: Model, test: Dataset, scores: Float64, runtime: Runtime) -> Predictions:
@@ -66,6 +76,44 @@ def confidence(model: Model, scores: Float64) -> Float64:
     return np.asarray(np.abs(scores).min(axis=1))
 
 
+def explain(model: Model, test: Dataset, scores: Float64, samples: Sequence[int], runtime: Runtime) -> Explanations:
+    """Explanations of some of the held-out samples, whose scores are (n, m)."""
+    index = np.asarray(samples, dtype=np.int64)
+    added, intercept = contributions(model, test.take(index), scores[index], runtime)
+    return Explanations(index, tuple(explained_names(model, scores[index])), added, intercept)
+
+
+def explained_outputs(model: Model, scores: Float64) -> tuple[Samples, Float64]:
+    """The column of scores (n, m) that is explained for each sample, and the sign that makes it the score of the
+    predicted class: -1 for the first of two classes."""
+    outputs = scores.argmax(axis=1)
+    binary = model.task == "binary"
+    return outputs, np.where(binary & (scores[np.arange(len(scores)), outputs] <= 0), -1.0, 1.0)
+
+
+def explained_names(model: Model, scores: Float64) -> list[str]:
+    """The class, label or target that is explained for each sample."""
+    outputs, signs = explained_outputs(model, scores)
+    if model.task == "binary":
+        return [model.classes[int(sign > 0)] for sign in signs]
+    return [model.outputs[k] for k in outputs]
+
+
+def contributions(model: Model, data: Dataset, scores: Float64, runtime: Runtime) -> tuple[Float64, Float64]:
+    """What each kernel (n, s) and the intercept (n,) contribute to the scores of the explained outputs."""
+    outputs, signs = explained_outputs(model, scores)
+    tasks = ((model, data.take(np.arange(data.n)[span]), outputs[span]) for span in model.spans(data.n))
+    added = np.concatenate(list(runtime.map(_contributions, tasks)))
+    return added * signs[:, None], model.intercept[outputs] * signs
+
+
+def _contributions(model: Model, data: Dataset, outputs: Samples) -> Float64:
+    added = np.zeros((data.n, len(model.bank)))
+    for a, values in kernel_values(model, data):
+        added[:, a] = np.einsum("ij,ji->i", values, model.of_kernel(a)[:, outputs])
+    return added
+
+
 def save_predictions(path: Path, kept: Predictions) -> None:
     buffer = io.BytesIO()
     np.savez_compressed(
@@ -105,51 +153,3 @@ def load_predictions(path: Path, model: Model) -> Predictions:
         return Predictions(arrays["scores"].astype(np.float64), truth, arrays["rows"], explanations)
     except (DataError, KeyError, TypeError, ValueError) as error:
         raise StoreError(f"{path} is not readable ({type(error).__name__}: {one_line(error)})") from error
-
-
-@dataclass(frozen=True)
-class Explanations:
-    """The contributions of the kernels for some of the held-out samples."""
-
-    samples: Samples  # their numbers among the held-out samples, in the order of the arrays
-    outputs: tuple[str, ...]  # the class, label or target that is explained
-    contributions: Float64  # (number of samples, s)
-    intercept: Float64  # (number of samples,)
-
-
-def explain(model: Model, test: Dataset, scores: Float64, samples: Sequence[int], runtime: Runtime) -> Explanations:
-    """Explanations of some of the held-out samples, whose scores are (n, m)."""
-    index = np.asarray(samples, dtype=np.int64)
-    added, intercept = contributions(model, test.take(index), scores[index], runtime)
-    return Explanations(index, tuple(explained_names(model, scores[index])), added, intercept)
-
-
-def explained_outputs(model: Model, scores: Float64) -> tuple[Samples, Float64]:
-    """The column of scores (n, m) that is explained for each sample, and the sign that makes it the score of the
-    predicted class: -1 for the first of two classes."""
-    outputs = scores.argmax(axis=1)
-    binary = model.task == "binary"
-    return outputs, np.where(binary & (scores[np.arange(len(scores)), outputs] <= 0), -1.0, 1.0)
-
-
-def explained_names(model: Model, scores: Float64) -> list[str]:
-    """The class, label or target that is explained for each sample."""
-    outputs, signs = explained_outputs(model, scores)
-    if model.task == "binary":
-        return [model.classes[int(sign > 0)] for sign in signs]
-    return [model.outputs[k] for k in outputs]
-
-
-def contributions(model: Model, data: Dataset, scores: Float64, runtime: Runtime) -> tuple[Float64, Float64]:
-    """What each kernel (n, s) and the intercept (n,) contribute to the scores of the explained outputs."""
-    outputs, signs = explained_outputs(model, scores)
-    tasks = ((model, data.take(np.arange(data.n)[span]), outputs[span]) for span in model.spans(data.n))
-    added = np.concatenate(list(runtime.map(_contributions, tasks)))
-    return added * signs[:, None], model.intercept[outputs] * signs
-
-
-def _contributions(model: Model, data: Dataset, outputs: Samples) -> Float64:
-    added = np.zeros((data.n, len(model.bank)))
-    for a, values in kernel_values(model, data):
-        added[:, a] = np.einsum("ij,ji->i", values, model.of_kernel(a)[:, outputs])
-    return added

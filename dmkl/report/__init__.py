@@ -1,6 +1,6 @@
 """The report of a run."""
 
-from dmkl.report.contents import Contents
 from dmkl.report.page import write_report
+from dmkl.report.parts import Contents
 
 __all__ = ["Contents", "write_report"]

@@ -32,7 +32,7 @@ from dmkl.model import (
     save_model,
     save_predictions,
 )
-from dmkl.model.model_file import ARRAYS
+from dmkl.model.model import ARRAYS
 from dmkl.problems import Formulation
 from dmkl.report import write_report
 from dmkl.report.parts.tuning import draw_tuning

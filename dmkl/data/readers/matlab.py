@@ -8,12 +8,10 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
-from numpy.lib.npyio import NpzFile
 
 from dmkl._util.machine import available
 from dmkl._util.types import Block
-from dmkl.data.readers import matlab_child
-from dmkl.data.readers.base import LIMITS, Arrays, Reader, csr_from_parts
+from dmkl.data.readers import LIMITS, Arrays, Reader, csr_from_parts, matlab_child
 from dmkl.errors import DataError
 
 MATRICES = ("X", "D_", "K_")  # how names of blocks begin; their rows are samples, even a single row
@@ -26,8 +24,12 @@ def read_mat(path: Path) -> Arrays:
         target = Path(folder, "variables.npz")
         _parse(path, target)
         with np.load(target, allow_pickle=False) as archive:
-            variables = {str(name): _variable(archive, str(k)) for k, name in enumerate(archive["names"])}
-    return {name: _squeezed(name, value) for name, value in variables.items()}
+            arrays: Arrays = {}
+            for k, name in enumerate(archive["names"].tolist()):
+                dense = str(k) in archive
+                value = archive[str(k)] if dense else csr_from_parts(*(archive[f"{k}.{part}"] for part in PARTS))
+                arrays[name] = _squeezed(name, value)
+    return arrays
 
 
 def _parse(path: Path, target: Path) -> None:
@@ -41,10 +43,6 @@ def _parse(path: Path, target: Path) -> None:
         raise ValueError(done.stderr)
     if done.returncode:
         raise ValueError(f"its parser ended with {done.returncode}")
-
-
-def _variable(archive: NpzFile, key: str) -> Block:
-    return archive[key] if key in archive else csr_from_parts(*(archive[f"{key}.{part}"] for part in PARTS))
 
 
 def _squeezed(name: str, value: Block) -> Block:

@@ -17,7 +17,7 @@ import numpy as np
 from dmkl._util.files import check_members
 from dmkl._util.machine import require_free
 from dmkl._util.types import Array
-from dmkl.data.readers.base import LIMITS, Arrays, Length, Reader, csr_from_parts
+from dmkl.data.readers import LIMITS, Arrays, Length, Reader, csr_from_parts
 from dmkl.errors import DataError
 
 MAGIC = b"\x93NUMPY"

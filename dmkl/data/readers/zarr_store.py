@@ -14,7 +14,7 @@ import numpy as np
 
 from dmkl._util.machine import available, require_free
 from dmkl._util.types import Array
-from dmkl.data.readers.base import LIMITS, Arrays, Length, Reader
+from dmkl.data.readers import LIMITS, Arrays, Length, Reader
 from dmkl.errors import DataError
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import numpy as np
 
 from dmkl._util.types import Float32, Float64
 from dmkl.errors import ConfigError
-from dmkl.kernels.functions.base import ExponentialKernel, Kernel, Scales, exponential, fit_multiple, fit_width
+from dmkl.kernels.functions import ExponentialKernel, Kernel, Scales, exponential, fit_multiple, fit_width
 
 HIGHEST_DEGREE = 1000  # of a polynomial, which is computed by as many multiplications
 

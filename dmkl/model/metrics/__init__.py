@@ -1,9 +1,13 @@
 """Metrics: how good scores and the predictions made from them are on samples with known labels or targets.
 
-A new metric is one file with a `Metric` and one line in the table below.
+A new metric is one file with a `Metric` and one line in the table here.
 """
 
 from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -11,8 +15,52 @@ from dmkl._util.registry import Registry
 from dmkl._util.types import Float64
 from dmkl.data import Labels
 from dmkl.errors import ConfigError, did_you_mean
-from dmkl.model.metrics.base import Metric
 from dmkl.model.model import Model, predicted
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One number that tells how good predictions are.
+
+    Parameters
+    ----------
+    name : str
+        As in `METRICS`, in configuration files and in results.
+    tasks : tuple of str
+        The tasks it is defined for: "binary", "multiclass", "multilabel", "regression".
+    compute : callable
+        `compute(scores, predicted, truth)`: scores of shape (n, m), the `Labels` predicted from them and the true
+        `Labels`. Returns a float, or None if the metric is undefined on these samples.
+    larger_is_better : bool
+        False for errors.
+    reported : tuple of str
+        The tasks whose reports contain it whether or not it was selected.
+    title : str
+        Its name in reports; by default `name` with spaces.
+    digits : int
+        Significant digits in reports.
+    """
+
+    name: str
+    tasks: tuple[str, ...]
+    compute: Callable[[Float64, Labels, Labels], float | None]
+    larger_is_better: bool = True
+    reported: tuple[str, ...] = ()
+    title: str = ""
+    digits: int = 4
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "title", self.title or self.name.replace("_", " "))
+
+    def shown(self, value: float | None) -> str:
+        """The value as reports print it, "-" if it is undefined."""
+        return "-" if value is None or not math.isfinite(value) else f"{value:.{self.digits}g}"
+
+    @property
+    def sign(self) -> float:
+        """What a value is multiplied by so that larger is better."""
+        return 1.0 if self.larger_is_better else -1.0
+
 
 METRICS: Registry[Metric] = Registry("metric")  # in the order of reports; the first one reported for a task leads
 METRICS.register("accuracy", "dmkl.model.metrics.standard:ACCURACY")

@@ -1,4 +1,4 @@
-"""The certificate in plain words, with its numbers."""
+"""The certificate in plain words, the origin of the run, and the papers to cite."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from markupsafe import Markup
 
 from dmkl._util.types import Float64
 from dmkl.model import Model
-from dmkl.report.contents import Contents, noun
-from dmkl.report.markup import NOTHING, Figures, Section, paragraph, percent, section, table
+from dmkl.problems import FORMULATIONS
+from dmkl.report.markup import NOTHING, Figures, Section, code, paragraph, percent, section, table
+from dmkl.report.parts import Contents, noun
+from dmkl.version import __version__
 
 WORST = 10  # outputs in the table
 
@@ -85,3 +87,36 @@ def _table(model: Model, gap: Float64, primal: Float64, dual: Float64) -> Markup
     title = noun(model, 2)
     caption = f"The {len(rows)} {title} with the largest relative gap" if len(gap) > len(rows) else f"All {title}"
     return table(caption, [noun(model), "objective", "lower bound (dual)", "relative gap"], rows)
+
+
+def provenance(contents: Contents) -> Section:
+    pieces = []
+    if "kernels" in contents.summary:
+        facts = contents.summary["kernels"]
+        where = (
+            "computed when needed from the samples in" if facts["computed"] else f"{facts['bytes'] / 1e6:,.0f} MB in"
+        )
+        pieces.append(
+            paragraph(f"{facts['kernels']:,} kernels of {facts['n']:,} samples, {where}", code(facts["store"]) + ".")
+        )
+    manifest = contents.manifest
+    if manifest:
+        versions = ", ".join(f"{name} {version}" for name, version in manifest["versions"].items())
+        pieces += [
+            paragraph("Command:", code(" ".join(manifest["command"]))),
+            paragraph(f"Started {manifest['started']} on {manifest['host']}, Python {manifest['python']}, {versions}."),
+            paragraph("Digest of the data:", code(manifest["data"]) + ";", f"random seed: {manifest['seed']}."),
+        ]
+    pieces.append(
+        paragraph(f"The configuration and the events of the run are in its directory. Written by dmkl {__version__}.")
+    )
+    return section("Provenance", *pieces)
+
+
+def citations(contents: Contents) -> Section:
+    paper = FORMULATIONS[contents.config["formulation"]["name"]].paper
+    return section(
+        "How to cite",
+        paragraph(f"The dmkl developers. dmkl: multiple kernel learning with certificates. Version {__version__}."),
+        paragraph("The formulation is described in:", paper) if paper else NOTHING,
+    )

@@ -7,7 +7,6 @@ from markupsafe import Markup
 
 from dmkl._util.types import Float64, Table
 from dmkl.report.charts import SERIES, Axis, Series, around, line_chart, picture
-from dmkl.report.contents import Contents
 from dmkl.report.markup import (
     BARS,
     NOTHING,
@@ -22,10 +21,14 @@ from dmkl.report.markup import (
     section,
     table,
 )
+from dmkl.report.parts import Contents
 from dmkl.runtime.timeline import OTHERS, TimelineOptions
 
 LAST = 60  # rounds listed
 REACH = 1.0  # values further from the last objective, relative to it, do not widen the axis
+NAMED = len(BARS) - 1  # functions with a colour of their own
+ROWS = 32  # workers with a row
+STRENGTHS = 16  # of each colour
 
 
 def course(contents: Contents) -> Section:
@@ -63,11 +66,6 @@ def _objective(rounds: list[Table], x: Axis) -> Markup:
     y = around("objective", near or [last])
     series = [Series("objective", lines["objective"]), Series("lower bound (dual)", lines["dual"], "c2")]
     return line_chart("Objective and its certified lower bound", series, x, y)
-
-
-NAMED = len(BARS) - 1  # functions with a colour of their own
-ROWS = 32  # workers with a row
-STRENGTHS = 16  # of each colour
 
 
 def durations(contents: Contents) -> Section:

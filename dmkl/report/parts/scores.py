@@ -1,4 +1,4 @@
-"""The scores on held-out samples: beside the baselines, output by output, confusions and curves."""
+"""The scores on held-out samples: beside the baselines, output by output, confusions, curves, and single samples."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from markupsafe import Markup
 
 from dmkl._util.types import Float64, Mask, Samples
 from dmkl.model import Model, Predictions, support_per_class
+from dmkl.model.predictions import mistakes
 from dmkl.report.charts import (
     BLUE,
     ORANGE,
@@ -21,7 +22,6 @@ from dmkl.report.charts import (
     shades,
     shrink,
 )
-from dmkl.report.contents import Contents, metric_title, metric_value, noun
 from dmkl.report.markup import (
     NOTHING,
     Cell,
@@ -33,9 +33,33 @@ from dmkl.report.markup import (
     figure,
     number,
     paragraph,
+    percent,
     section,
     table,
+    two_sided,
 )
+from dmkl.report.parts import Contents, metric_title, metric_value, noun
+
+SHOWN = 20  # with more outputs only the worst are visible at first
+WORST = 10  # outputs that are visible then
+CELLS = 12  # classes whose counts are written out
+DOTS = 300  # the largest side of a picture of the counts
+PAIRS = 15  # of confused classes
+RECALL = np.linspace(0.0, 1.0, 101)  # at which precision is drawn
+DRAWN = 30  # faint curves; a band replaces them when there are more outputs
+SCATTER_DOTS = 1000  # samples of a regression that are drawn
+FOR_A_CLASS = (
+    "Each table shows what the kernels contribute to the score of the prediction; together with the intercept the "
+    "contributions add up to the score. Bars to the right support the prediction, bars to the left oppose it. By "
+    "default, these are the most confident correct predictions, the most confident errors and the least confident "
+    "predictions."
+)
+FOR_A_TARGET = (
+    "Each table shows what the kernels contribute to the prediction; together with the intercept the contributions add "
+    "up to it. By default, these are the best, the worst and average predictions."
+)
+OTHERS = "To see others, run dmkl report RUN --open-sample N. Samples and rows are counted from 0."
+KERNELS = 6  # with a row of their own in an explanation; the others are summed in one
 
 
 def score(contents: Contents) -> Section:
@@ -61,10 +85,6 @@ def score(contents: Contents) -> Section:
 
 def _values(metrics: dict[str, float | None]) -> list[Figures]:
     return [metric_value(name, value) for name, value in metrics.items()]
-
-
-SHOWN = 20  # with more outputs only the worst are visible at first
-WORST = 10
 
 
 def outputs(contents: Contents) -> Section | None:
@@ -114,11 +134,6 @@ def _counts(model: Model, kept: Predictions) -> dict[str, list[Cell]]:
         "recall": [float(r / n) if n else None for r, n in zip(right, real, strict=True)],
         "precision": [float(r / n) if n else None for r, n in zip(right, claimed, strict=True)],
     }
-
-
-CELLS = 12  # classes whose counts are written out
-DOTS = 300  # the largest side of a picture
-PAIRS = 15  # of confused classes
 
 
 def confusion(contents: Contents) -> Section | None:
@@ -174,11 +189,6 @@ def _pairs(classes: tuple[str, ...], counts: Samples) -> Markup:
     return table("Most often confused", ["true class", "predicted as", "samples", "of"], rows)
 
 
-RECALL = np.linspace(0.0, 1.0, 101)
-DRAWN = 30  # faint curves; a band replaces them when there are more outputs
-SCATTER_DOTS = 1000  # samples of a regression that are drawn
-
-
 def curves(contents: Contents) -> Section | None:
     kept, model = contents.predictions, contents.model
     if kept is None or model is None:
@@ -229,3 +239,50 @@ def _predicted(predicted: Float64, truth: Float64) -> Section:
     axes = around("true value", truth.tolist()), around("predicted", [*predicted.tolist(), *truth.tolist()])
     caption = "Predicted against true values of the held-out samples; they are equal on the dashed line"
     return section("Predictions", line_chart(caption, [dots], *axes, diagonal=True))
+
+
+def samples(contents: Contents) -> Section | None:
+    kept, model = contents.predictions, contents.model
+    if kept is None or model is None or not len(kept.explained.samples):
+        return None
+    cards = [_card(model, kept, place) for place in range(len(kept.explained.samples))]
+    words = FOR_A_TARGET if model.task == "regression" else FOR_A_CLASS
+    return section("Explanations of single predictions", paragraph(words, OTHERS), block("cards", *cards))
+
+
+def _card(model: Model, kept: Predictions, place: int) -> Markup:
+    explained, i = kept.explained, int(kept.explained.samples[place])
+    added = explained.contributions[place]
+    order = np.argsort(-np.abs(added), kind="stable")
+    shown = [a for a in order[:KERNELS] if added[a]]
+    parts: list[tuple[str, float]] = [(model.bank.kernels[a].name, float(added[a])) for a in shown]
+    rest = int((added[order[KERNELS:]] != 0).sum())
+    if rest:
+        parts.append(
+            (f"the other {rest:,} kernels" if rest > 1 else "the other kernel", float(added[order[KERNELS:]].sum()))
+        )
+    parts.append(("intercept", float(explained.intercept[place])))
+    total, largest = sum(value for _, value in parts), max(abs(value) for _, value in parts) or 1.0
+    size = sum(abs(value) for _, value in parts) or 1.0
+    rows: list[tuple[Cell, ...]] = [
+        (name, value, percent(abs(value) / size), two_sided(value / largest)) for name, value in parts
+    ]
+    title = f"Held-out sample {i:,} (row {int(kept.rows[i]):,} of the data): {_outcome(model, kept, place)}"
+    total_words = "prediction" if model.task == "regression" else "score"
+    caption = f"{title}; {total_words} {number(total)}"
+    return block("card", table(caption, ["kernel", "contribution", "share", ""], rows))
+
+
+def _outcome(model: Model, kept: Predictions, place: int) -> str:
+    i = int(kept.explained.samples[place])
+    if model.task == "regression":
+        return f"true value {number(float(kept.truth.values[i]))}"
+    output = kept.explained.outputs[place]
+    wrong = mistakes(model, kept.scores[[i]], kept.truth.take([i]))[0]
+    if model.task == "multilabel":
+        real = [name for name, inside in zip(model.classes, kept.truth.values[i], strict=True) if inside]
+        labels = ", ".join(real[:KERNELS]) + (" ..." if len(real) > KERNELS else "") if real else "none"
+        verdict = "not all labels predicted correctly" if wrong else "all labels predicted correctly"
+        return f"highest-scoring label: {output}, true labels: {labels} ({verdict})"
+    true = model.classes[int(kept.truth.values[i])]
+    return f"predicted {output}, true class: {true} (wrong)" if wrong else f"predicted {output} (correct)"

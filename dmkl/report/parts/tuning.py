@@ -10,14 +10,17 @@ import numpy as np
 from markupsafe import Markup
 
 from dmkl._util.types import Table
-from dmkl.report.contents import Contents, metric_title
 from dmkl.report.markup import NOTHING, Section, figure, paragraph, section, table
+from dmkl.report.parts import Contents, metric_title
 from dmkl.solvers import describe
 from dmkl.tuning import Tuned
-from dmkl.tuning.candidates import SEARCHED
+from dmkl.tuning.search import SEARCHED
 from dmkl.tuning.selection import PointScore
 
 SHOWN = 100  # points, the best first
+WIDTH, HEIGHT = 640, 360
+LEFT, RIGHT, TOP, BOTTOM = 64, 200, 24, 48
+COLOURS = ("#3b82c4", "#d97706", "#059669", "#b91c1c", "#7c3aed", "#0891b2", "#a16207", "#be185d")
 
 
 def tuning(contents: Contents) -> Section | None:
@@ -34,7 +37,9 @@ def tuning(contents: Contents) -> Section | None:
 
 def _table(found: Table) -> Markup:
     sign = 1.0 if found.get("larger_is_better", True) else -1.0  # runs of older versions lack it: larger was better
-    rows = sorted(enumerate(found["table"]), key=lambda entry: _rank(entry[1]["mean"], sign))[:SHOWN]
+    # the best mean first, points without a mean last
+    ranked = sorted(enumerate(found["table"]), key=lambda e: (e[1]["mean"] is None, -sign * (e[1]["mean"] or 0.0)))
+    rows = ranked[:SHOWN]
     names = [name for name in found["table"][0] if all(isinstance(row[name], int | float | None) for _, row in rows)]
     listed = [
         (row["point"], *(row[name] for name in names), "chosen" if place == found["chosen"] else "")
@@ -45,22 +50,12 @@ def _table(found: Table) -> Markup:
     return table(caption, ["point", *(name.replace("_", " ") for name in names), ""], listed)
 
 
-def _rank(mean: float | None, sign: float) -> tuple[bool, float]:
-    """The best mean first, points without one last."""
-    return mean is None, -sign * (mean or 0.0)
-
-
 def _drawing(svg: str) -> Markup:
     """The drawing as an image, so that nothing inside the file runs or is fetched."""
     source = base64.b64encode(svg.encode()).decode()
     alt = "mean scores of the points with their standard errors"
     image = Markup('<img class="drawing" alt="{}" src="data:image/svg+xml;base64,{}">').format(alt, source)
     return figure("Mean scores in cross-validation", image)
-
-
-WIDTH, HEIGHT = 640, 360
-LEFT, RIGHT, TOP, BOTTOM = 64, 200, 24, 48
-COLOURS = ("#3b82c4", "#d97706", "#059669", "#b91c1c", "#7c3aed", "#0891b2", "#a16207", "#be185d")
 
 
 def draw_tuning(tuned: Tuned) -> str:

@@ -1,4 +1,4 @@
-"""The model: kernel weights by group, the largest and class by class, its sparsity, and coefficients per kernel."""
+"""The kernel weights: by group, the largest, output by output, their sparsity; coefficients kernel by kernel."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from markupsafe import Markup
 from dmkl._util.types import Float64, Samples
 from dmkl.model import Model, support_per_class
 from dmkl.report.charts import BLUE, Axis, Series, histogram, levels, line_chart, picture, shades, shrink
-from dmkl.report.contents import Contents, noun
 from dmkl.report.markup import (
     NOTHING,
     Cell,
@@ -23,11 +22,16 @@ from dmkl.report.markup import (
     section,
     table,
 )
+from dmkl.report.parts import Contents, noun
 
 GROUPS, KERNELS = 20, 20  # with a row of their own; the others are summed in one
 LISTED = 400  # kernels in the part that is closed at first
 STRIPES = 40  # outputs with a row of their own in the heat map
 ACROSS, DOWN = 600, 300  # the largest number of dots of a heat map
+ENOUGH = 10  # outputs or kernels from which on a distribution is drawn
+MAPS = 6  # outputs that are drawn
+DOTS_ACROSS = 300  # dots in a row; where samples share a dot, it shows the largest coefficient
+KERNEL_ROWS = 40  # rows, for the kernels with the largest coefficients
 
 
 def weights(contents: Contents) -> Section | None:
@@ -151,9 +155,6 @@ def _ruler(model: Model, order: Samples) -> Markup:
     return Markup('<span class="ruler">{}</span>').format(NOTHING.join(spans))
 
 
-ENOUGH = 10  # outputs or kernels from which on a distribution is drawn
-
-
 def sparsity(contents: Contents) -> Section | None:
     model = contents.model
     if model is None:
@@ -193,11 +194,6 @@ def sparsity(contents: Contents) -> Section | None:
 
 def _spread(counts: Samples) -> tuple[int, float, int]:
     return int(counts.min()), float(np.median(counts)), int(counts.max())
-
-
-MAPS = 6  # outputs that are drawn
-DOTS_ACROSS = 300  # dots in a row; where samples share a dot, it shows the largest coefficient
-KERNEL_ROWS = 40  # rows, for the kernels with the largest coefficients
 
 
 def relevance(contents: Contents) -> Section | None:
