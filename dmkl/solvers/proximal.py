@@ -31,10 +31,9 @@ from dmkl._util.types import Float64, Mask
 from dmkl.problems.losses import Loss, Slack, Smooth, balanced
 from dmkl.solvers.certificate import relative_gap
 from dmkl.solvers.kernel_operators import KernelOperator
-from dmkl.solvers.one_vs_rest import BlockSolution, ClassMethod
 from dmkl.solvers.problem import Problem
 from dmkl.solvers.state import MethodState
-from dmkl.solvers.working_sets import first_sets, whole
+from dmkl.solvers.working_sets import BlockSolution, ClassMethod, first_sets, whole
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ u. Any p takes some 3 to 13 steps; the gap falls by about ten in each.
 
 The SVM, for one fixed kernel:
 
-    max  sum_i b_i - 1/2 tr B' K B,     every row of B in its dual set (see `dmkl.problems.row_losses`)
+    max  sum_i b_i - 1/2 tr B' K B,     every row of B in its dual set (see `dmkl.problems.obscure_terms`)
 
 The problem of a row is solved exactly, for the multiclass loss by a projection on a simplex (Crammer and Singer 2001).
 Scores F = (K B)' are kept for all rows, so looking at a row costs m and changing it m vectors at most.
@@ -29,10 +29,9 @@ import numpy as np
 
 from dmkl._util.jit import jit
 from dmkl._util.types import Float64, FloatArray, Samples
-from dmkl.problems.p_norm import PNorm, weigh
-from dmkl.problems.row_losses import RowLoss, onto_simplex
+from dmkl.problems.obscure_terms import PNorm, RowLoss, onto_simplex, weigh
 from dmkl.solvers.certificate import relative_gap
-from dmkl.solvers.obscure.kernel_values import KernelBlock
+from dmkl.solvers.obscure_kernel_values import KernelBlock
 
 
 @dataclass(frozen=True)
