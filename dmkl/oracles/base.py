@@ -27,14 +27,10 @@ from dmkl._util.types import Float64, FloatArray
 from dmkl.errors import SolverError
 
 MAX_STEPS = 10_000_000
-
-
 LEAST_OBJECTIVE = 1e-12  # relative gaps are against no smaller objective than this
-
 
 # Slopes are sums of `upper`; two that differ by less than this share of the whole are the same slope.
 _SLOPE_ROUNDING = 1e-12
-
 
 # Beyond the plain SVM with one C and an intercept: a linear term, per-sample bounds, no intercept, a warm start.
 Feature: TypeAlias = Literal["linear", "upper", "no_intercept", "warm_start"]

@@ -75,11 +75,7 @@ class NewtonOptions:
 
 
 ROWS = RowOptions()
-
-
 FORWARD_BACKWARD = ForwardBackwardOptions()
-
-
 NEWTON = NewtonOptions()
 
 
@@ -374,13 +370,11 @@ def polish(rows: KernelRows, norm: GroupNorm, point: CompactPoint, tol: float) -
             break
         if sigma >= NEWTON.largest_sigma * point.step and point.gap >= before.gap:
             break  # the rest is rounding
-        sigma = min(sigma * _growth(point.iterations - before.iterations), NEWTON.largest_sigma * point.step)
+        # proximal steps grow as long as Newton's method solves them in few steps
+        taken = point.iterations - before.iterations
+        growth = next((factor for most, factor in NEWTON.growth if taken <= most), NEWTON.fall)
+        sigma = min(sigma * growth, NEWTON.largest_sigma * point.step)
     return point
-
-
-def _growth(steps: int) -> float:
-    """The factor of sigma: proximal steps grow as long as Newton's method solves them in few steps."""
-    return next((factor for most, factor in NEWTON.growth if steps <= most), NEWTON.fall)
 
 
 def _proximal_step(
@@ -486,7 +480,10 @@ def _conjugate_gradients(
     x, residual = np.zeros_like(right), right.copy()
     direction, power = residual.copy(), size**2
     for _ in range(NEWTON.cg_steps):
-        image = 0.5 * direction + sigma * _system_times(rows, norm, jacobian, F, direction)
+        full = np.zeros(rows.n)
+        full[F] = direction
+        curved = rows.margins(_times_jacobian(jacobian, norm.groups, rows.slopes(full)))[F]
+        image = 0.5 * direction + sigma * curved
         length = power / float(direction @ image)
         x += length * direction
         residual -= length * image
@@ -496,12 +493,6 @@ def _conjugate_gradients(
         direction = residual + (following / power) * direction
         power = following
     return x
-
-
-def _system_times(rows: KernelRows, norm: GroupNorm, jacobian: Jacobian, F: Samples, v: Float64) -> Float64:
-    full = np.zeros(rows.n)
-    full[F] = v
-    return rows.margins(_times_jacobian(jacobian, norm.groups, rows.slopes(full)))[F]
 
 
 def _times_jacobian(jacobian: Jacobian, groups: Samples, v: Float64) -> Float64:

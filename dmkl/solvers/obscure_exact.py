@@ -146,7 +146,13 @@ def solve_exact(
 
 def _solve_svm(K: FloatArray, loss: RowLoss, B: Float64, tol: float, rng: np.random.Generator) -> tuple[Float64, int]:
     """Improve B in place until the gap at this kernel is small; its scores (n, m) and the number of sweeps."""
-    F, sweeps = _products(K, B), 0
+    support = np.flatnonzero(B.any(axis=1))
+    F = np.zeros((B.shape[1], len(B)))  # (K B)' in float64 whatever the type of K, a few rows at a time
+    if len(support):
+        for start in range(0, len(B), OPTIONS.rows_at_once):
+            rows = slice(start, start + OPTIONS.rows_at_once)
+            F[:, rows] = (K[rows][:, support].astype(np.float64) @ B[support]).T
+    sweeps = 0
     while sweeps < OPTIONS.sweeps:
         sweeps += 1
         moved = ascend(K, loss.Y, loss.labels, loss.C, rng.permutation(len(B)), B, F)
@@ -155,17 +161,6 @@ def _solve_svm(K: FloatArray, loss: RowLoss, B: Float64, tol: float, rng: np.ran
         if primal - dual <= tol * abs(primal) or not moved:
             break
     return np.ascontiguousarray(F.T), sweeps
-
-
-def _products(K: FloatArray, B: Float64) -> Float64:
-    """(K B)' in float64 whatever the type of K, a few rows at a time."""
-    support = np.flatnonzero(B.any(axis=1))
-    F = np.zeros((B.shape[1], len(B)))
-    if len(support):
-        for start in range(0, len(B), OPTIONS.rows_at_once):
-            rows = slice(start, start + OPTIONS.rows_at_once)
-            F[:, rows] = (K[rows][:, support].astype(np.float64) @ B[support]).T
-    return F
 
 
 @jit(fastmath={"reassoc", "contract"})

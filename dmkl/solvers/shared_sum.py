@@ -89,11 +89,7 @@ class MirrorStepOptions:
 
 
 BUNDLE = BundleOptions()
-
-
 QP = SimplexQpOptions()
-
-
 MIRROR = MirrorStepOptions()
 
 
@@ -255,7 +251,11 @@ class SumOfClasses:
     def _inner(self, problem: Problem, state: State, classes: ClassSvms) -> tuple[Trial, SumState, float, int]:
         """The best trial on the blocks, the cuts and the centre, a lower bound, and the number of trials."""
         options, own = self._options, state.own_as(SumState)
-        wanted = self._inner_gap(problem, state)
+        # the gap wanted on the blocks is not far below the gap that the last round was certified to
+        certified = float(state.gap[0])
+        loose = options.gap_share * certified if np.isfinite(certified) else options.first_gap
+        least = options.tol_share * problem.tol
+        wanted = least if whole(problem.n) else max(least, loose)
         cuts, lower, gap = own.cuts, -np.inf, options.loose_gap
         rule = RULES[self._rule](options)
         best, weights = None, own.centre
@@ -274,13 +274,6 @@ class SumOfClasses:
         assert best is not None
         assert rule.centre is not None
         return best, SumState.of(cuts, rule.centre.weights), lower, number
-
-    def _inner_gap(self, problem: Problem, state: State) -> float:
-        """The gap a round is solved to on its blocks: not far below the gap that the last round was certified to."""
-        options, certified = self._options, float(state.gap[0])
-        loose = options.gap_share * certified if np.isfinite(certified) else options.first_gap
-        least = options.tol_share * problem.tol
-        return least if whole(problem.n) else max(least, loose)
 
     def _try(self, problem: Problem, classes: ClassSvms, weights: Float64, tol: float) -> tuple[Trial, float]:
         """Solve all SVMs at these weights; the trial, and the sum of all alpha."""
@@ -346,11 +339,7 @@ class MirrorRule:
 
 
 RULES: Registry[type[Rule]] = Registry("method")
-
-
 RULES.register("bundle", BundleRule)
-
-
 RULES.register("mirror", MirrorRule)
 
 
