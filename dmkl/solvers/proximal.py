@@ -14,7 +14,7 @@ Two things make it work at weak regularisation, where the authors' code diverges
 remaining error is small against the outer step (else growing penalties amplify the error), and where the loss has
 kinks, so that its smooth part has no curvature, the Newton matrix is damped in proportion to the gradient.
 
-The module has four parts: the points and values, the Newton systems, the method, and what the rounds of `one_vs_rest`
+The module has four parts: the points and values, the Newton systems, the method, and what the working-set rounds
 keep of it. The kernels are linear operators (`kernel_operators`): a block in memory, or the stack itself.
 """
 
