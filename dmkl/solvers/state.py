@@ -160,7 +160,7 @@ def _read(data: bytes, identity: str, own_type: type[MethodState], where: Path) 
         coef = csc_array(parts, shape=tuple(arrays["coef.shape"].tolist()))
         try:
             kept = own_type.read(own)
-        except ValueError as error:
+        except (ValueError, KeyError) as error:  # other arrays than this version's
             raise StoreError(
                 f"the checkpoint {where} was written by another version of dmkl ({one_line(error)})",
                 "continue with that version, or remove the checkpoint to begin again",
