@@ -10,7 +10,7 @@ from scipy.optimize import brentq
 
 from dmkl._util.types import Float64
 from dmkl.errors import ConfigError
-from dmkl.problems.losses.base import Loss, Slack, Smooth, balanced
+from dmkl.problems.losses import Loss, Slack, Smooth, balanced
 
 
 @dataclass(frozen=True)

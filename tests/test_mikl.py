@@ -21,8 +21,8 @@ from dmkl.kernels import plan_bank
 from dmkl.model import load_model, make_model, save_model
 from dmkl.problems.mikl import NORMS
 from dmkl.runtime import Local
-from dmkl.solvers.per_kernel import coefficient_sets, newton
-from dmkl.solvers.per_kernel.coefficient_sets import (
+from dmkl.solvers import mikl, mikl_compact
+from dmkl.solvers.mikl import (
     COMPACT,
     WAITING,
     ZERO,
@@ -65,7 +65,7 @@ def primal(K: np.ndarray, y: np.ndarray, formulation: dmkl.MIKL, alpha: np.ndarr
 def small_sets(monkeypatch: pytest.MonkeyPatch) -> None:
     """Working sets on problems that would be solved whole."""
     options = CoefficientSetOptions(SelectionOptions(fewest=5), whole=0)
-    monkeypatch.setattr(coefficient_sets, "OPTIONS", options)
+    monkeypatch.setattr(mikl, "OPTIONS", options)
 
 
 @pytest.mark.parametrize("tol", [1e-3, 1e-7])
@@ -105,7 +105,7 @@ def test_what_is_screened_is_zero_at_the_optimum(case: dict[str, Any]) -> None:
 @pytest.mark.parametrize("case", [c for c in CASES if c["lam"] == 5.0], ids=ids)
 def test_products_by_passes_do_the_same(case: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows that do not fit in memory: every product is a pass, Newton's systems are solved by conjugate gradients."""
-    monkeypatch.setattr(coefficient_sets, "_bytes", lambda problem, members: 1 << 60)
+    monkeypatch.setattr(mikl, "_bytes", lambda problem, members: 1 << 60)
     monkeypatch.setattr(KernelStack, "in_one_array", False)
     fit = gold(case, 1e-5)
     assert fit.converged
@@ -116,7 +116,7 @@ def test_products_by_passes_do_the_same(case: dict[str, Any], monkeypatch: pytes
 def test_conjugate_gradients_replace_matrices_that_are_too_large(
     case: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(newton, "NEWTON", replace(newton.NEWTON, direct_flops=0.0))
+    monkeypatch.setattr(mikl_compact, "NEWTON", replace(mikl_compact.NEWTON, direct_flops=0.0))
     assert gold(case, 1e-6).gap <= 1e-6
 
 
@@ -220,7 +220,7 @@ def test_products_of_whole_kernels_give_the_same_newton_steps(monkeypatch: pytes
     labels, problem = np.arange(80) % 3, dmkl.MIKL(norm="21;2", lam=0.5)
     tols = (1e-4, 1e-8)  # beyond the first, rounding decides how many steps it takes
     shared = [dmkl.solve(KernelStack.from_array(K), labels, problem, tol=tol) for tol in tols]
-    monkeypatch.setattr(newton, "_from_grams", lambda rows, norm, jacobian, F: None)
+    monkeypatch.setattr(mikl_compact, "_from_grams", lambda rows, norm, jacobian, F: None)
     apart = [dmkl.solve(KernelStack.from_array(K), labels, problem, tol=tol) for tol in tols]
     np.testing.assert_array_equal(
         shared[0].state.own_as(PerKernelState).steps, apart[0].state.own_as(PerKernelState).steps
@@ -245,7 +245,7 @@ def test_classes_whose_rows_fit_together_are_solved_together(room: float) -> Non
     stack = KernelStack.from_array(K)
     sets = np.random.default_rng(0).choice([ZERO, WAITING, COMPACT], size=(7, stack.s, stack.n)).astype(np.int8)
     problem = Problem(stack, np.repeat(y[:, None], 7, axis=1), 1e-3, "smo", Local(1))
-    batches = list(in_batches(range(7), coefficient_sets._UnionSize(problem, sets), room))
+    batches = list(in_batches(range(7), mikl._UnionSize(problem, sets), room))
     assert [k for batch in batches for k in batch] == list(range(7))
 
     def size(batch: list[int]) -> int:

@@ -15,9 +15,9 @@ import dmkl
 from dmkl.errors import ConfigError
 from dmkl.problems.norms import MixedNorm
 from dmkl.solvers.interior_point import solve_interior
+from dmkl.solvers.kernel_operators import sweep
 from dmkl.solvers.mirror import MirrorOptions, solve_mirror
 from dmkl.solvers.mixed_norm import BLOCK_METHODS
-from dmkl.solvers.sweep import sweep
 from dmkl.stack import KernelStack, open_stack
 from dmkl.store import KernelStore
 

@@ -20,14 +20,12 @@ from dmkl._util.machine import Budget
 from dmkl.errors import ConfigError, DataError, ResourceError
 from dmkl.events import Note
 from dmkl.model import make_model
-from dmkl.problems.p_norm import PNorm
-from dmkl.problems.row_losses import RowLoss, onto_simplex, scaled_dual
+from dmkl.problems.obscure_terms import PNorm, RowLoss, onto_simplex, scaled_dual
 from dmkl.runtime import Local
-from dmkl.solvers import working_sets
-from dmkl.solvers.obscure import kernel_values, stages, subgradient
-from dmkl.solvers.obscure.exact import best_mixture, solve_exact
-from dmkl.solvers.obscure.kernel_values import HeldBlock, StreamedBlock
-from dmkl.solvers.obscure.subgradient import UPDATES, Learner, ObscureState
+from dmkl.solvers import obscure, obscure_kernel_values, obscure_subgradient, working_sets
+from dmkl.solvers.obscure_exact import best_mixture, solve_exact
+from dmkl.solvers.obscure_kernel_values import HeldBlock, StreamedBlock
+from dmkl.solvers.obscure_subgradient import UPDATES, Learner, ObscureState
 from dmkl.stack import KernelStack, Source, open_stack
 from dmkl.stack import sources as stack_sources
 from dmkl.stack.sources import ReadingOptions
@@ -323,7 +321,7 @@ def test_asking_ahead_does_not_change_the_coefficients(
     store: KernelStore, two_workers: Any, method: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(stack_sources, "READING", ReadingOptions(batch=25))
-    monkeypatch.setattr(kernel_values, "OPTIONS", replace(kernel_values.OPTIONS, small=0))
+    monkeypatch.setattr(obscure_kernel_values, "OPTIONS", replace(obscure_kernel_values.OPTIONS, small=0))
     formulation, options = dmkl.Obscure(p=1.3, C=10.0, ahead=True), {"method": method, "tol": 1e-9, "max_rounds": 3}
 
     def coefficients(**how: Any) -> np.ndarray:
@@ -336,7 +334,7 @@ def test_asking_ahead_does_not_change_the_coefficients(
             assert np.array_equal(coefficients(runtime=two_workers), alone)
         with monkeypatch.context() as patch:
             # every batch is asked for when the one before is done
-            patch.setattr(kernel_values, "OPTIONS", replace(kernel_values.OPTIONS, largest_ahead=0))
+            patch.setattr(obscure_kernel_values, "OPTIONS", replace(obscure_kernel_values.OPTIONS, largest_ahead=0))
             np.testing.assert_allclose(coefficients(backend=backend, workers=2), alone, rtol=1e-5, atol=1e-7)
 
 
@@ -346,7 +344,7 @@ def test_the_next_batch_is_asked_for_during_the_steps_of_the_present_one(
     monkeypatch.setattr(stack_sources, "READING", ReadingOptions(batch=50))
     answers, learnt, overtaken = [0], [0], []
     changed = threading.Condition()
-    ask, take_steps = subgradient.batch_values, subgradient.take_steps
+    ask, take_steps = obscure_subgradient.batch_values, obscure_subgradient.take_steps
 
     def asking(*arguments: Any) -> Any:
         found = ask(*arguments)
@@ -361,8 +359,8 @@ def test_the_next_batch_is_asked_for_during_the_steps_of_the_present_one(
             overtaken.append(changed.wait_for(lambda: answers[0] >= min(learnt[0] + 1, 3), timeout=5))
         take_steps(*arguments)
 
-    monkeypatch.setattr(subgradient, "batch_values", asking)
-    monkeypatch.setattr(subgradient, "take_steps", learning)
+    monkeypatch.setattr(obscure_subgradient, "batch_values", asking)
+    monkeypatch.setattr(obscure_subgradient, "take_steps", learning)
     stack = open_stack(store.path, backend="computed", workers=2)
     dmkl.solve(stack, store.labels, dmkl.Obscure(p=1.5, C=1.0, ahead=True), method="online", max_rounds=1)
     assert overtaken == [True, True, True]
@@ -375,9 +373,9 @@ def test_the_next_batch_is_asked_for_during_the_steps_of_the_present_one(
 def compact(monkeypatch: pytest.MonkeyPatch) -> None:
     """Working sets smaller than all samples, and steps that end inside an epoch."""
     with_options(monkeypatch, working_sets, whole_up_to=20)
-    options = replace(stages.OPTIONS, fewest=25, first_share=0.2, whole_array=20)
-    monkeypatch.setattr(stages, "OPTIONS", options)
-    monkeypatch.setattr(subgradient, "OPTIONS", replace(subgradient.OPTIONS, part=60))
+    options = replace(obscure.OPTIONS, fewest=25, first_share=0.2, whole_array=20)
+    monkeypatch.setattr(obscure, "OPTIONS", options)
+    monkeypatch.setattr(obscure_subgradient, "OPTIONS", replace(obscure_subgradient.OPTIONS, part=60))
     monkeypatch.setattr(stack_sources, "READING", ReadingOptions(batch=25))
 
 
@@ -446,7 +444,7 @@ def test_a_working_set_too_large_to_be_held_is_asked_for_again(
 ) -> None:
     stack = open_stack(store.path, backend="computed")
     held = dmkl.solve(stack, store.labels, dmkl.Obscure(p=1.2, C=1.0), tol=1e-5)
-    monkeypatch.setattr(kernel_values, "OPTIONS", replace(kernel_values.OPTIONS, held_share=0.0))
+    monkeypatch.setattr(obscure_kernel_values, "OPTIONS", replace(obscure_kernel_values.OPTIONS, held_share=0.0))
     asked = dmkl.solve(stack, store.labels, dmkl.Obscure(p=1.2, C=1.0), tol=1e-5)
     assert asked.objective == pytest.approx(held.objective, rel=2e-5)
     samples, rng = np.sort(np.random.default_rng(0).choice(store.n, 60, replace=False)), np.random.default_rng(1)
@@ -464,8 +462,8 @@ def test_a_working_set_too_large_to_be_held_is_asked_for_again(
 def test_a_block_that_grows_asks_only_for_what_is_new(store: KernelStore) -> None:
     stack, K = open_stack(store.path, backend="disk"), whole(store)
     first, more = np.arange(0, 90, 3), np.arange(0, 90)
-    block = kernel_values.open_block(stack, stack.source.on_demand, first, 1e-3)
-    grown = kernel_values.open_block(stack, stack.source.on_demand, more, 1e-3, (first, block))
+    block = obscure_kernel_values.open_block(stack, stack.source.on_demand, first, 1e-3)
+    grown = obscure_kernel_values.open_block(stack, stack.source.on_demand, more, 1e-3, (first, block))
     assert isinstance(grown, HeldBlock)
     assert np.array_equal(grown.K, K[:, :90, :90])
 
@@ -640,7 +638,7 @@ def test_the_baseline_and_neighbours_know_the_constant() -> None:
 def test_a_start_without_any_loss_is_used(loss: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """No sample has a loss there, so the first working set was once empty."""
     with_options(monkeypatch, working_sets, whole_up_to=10)
-    monkeypatch.setattr(stages, "OPTIONS", replace(stages.OPTIONS, whole_array=10))
+    monkeypatch.setattr(obscure, "OPTIONS", replace(obscure.OPTIONS, whole_array=10))
     rng = np.random.default_rng(0)
     y = np.arange(90) % 3
     X = 20.0 * np.eye(3)[y] + rng.normal(size=(90, 3))

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.optimize import minimize
 
-from dmkl.problems.proxes import GroupNorm, groups_of
-from dmkl.solvers.per_kernel.forward_backward import lower_bound
+from dmkl.problems.norms import GroupNorm, groups_of
+from dmkl.solvers.mikl_compact import lower_bound
 
 S, N = 3, 4  # kernels, samples
 PQ = [(1, 1), (2, 1), (1, 2), (2, 2)]

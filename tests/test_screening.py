@@ -13,7 +13,7 @@ import dmkl
 from dmkl.problems.norms import MixedNorm
 from dmkl.solvers import interior_point as screening
 from dmkl.solvers.interior_point import InteriorPointOptions, solve_interior
-from dmkl.solvers.sweep import combine, quadratic_forms, sweep
+from dmkl.solvers.kernel_operators import combine, quadratic_forms, sweep
 
 KERNELS, SAMPLES = 130, 90
 GROUPS = {"l1": np.zeros(KERNELS, dtype=np.int64), "groups": np.arange(KERNELS) % 7}

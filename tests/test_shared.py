@@ -16,9 +16,9 @@ from scipy.optimize import linprog
 import dmkl
 from dmkl.errors import ConfigError, ResourceError
 from dmkl.solvers import fixed_weights, working_sets
-from dmkl.solvers.bundle.class_svms import ClassSvm, solve_class
-from dmkl.solvers.bundle.cutting_planes import CuttingPlanes, simplex_qp
-from dmkl.solvers.bundle.stochastic import ControlVariate, SaddleIterates, estimate, smoothed
+from dmkl.solvers.shared_max import ControlVariate, SaddleIterates, estimate, smoothed
+from dmkl.solvers.shared_sum import CuttingPlanes, simplex_qp
+from dmkl.solvers.shared_svms import ClassSvm, solve_class
 from dmkl.stack import KernelStack, open_stack
 from dmkl.store import KernelStore
 from pipelines.benchmarks.shared_weights.synthetic import gaussian_kernels, synthetic
@@ -148,7 +148,7 @@ def test_blocks_are_gathered_in_batches_that_fit(
     stack = open_stack(store.path, backend="disk", workers=1)
     free = dmkl.solve(stack, store.labels, dmkl.SharedMKL(C=10.0))
     room = 1.2 * store.s * 4 * free.state.working.sum(axis=0).max() ** 2  # one class, and not two
-    monkeypatch.setattr("dmkl.solvers.bundle.sum_of_classes.block_room", lambda problem: int(room))
+    monkeypatch.setattr("dmkl.solvers.shared_sum.block_room", lambda problem: int(room))
     batched = dmkl.solve(stack, store.labels, dmkl.SharedMKL(C=10.0))
     assert batched.passes > free.passes
     assert np.array_equal(batched.coef, free.coef)

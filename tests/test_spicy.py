@@ -16,7 +16,7 @@ import dmkl
 from dmkl._util.machine import Budget, resident
 from dmkl.errors import ConfigError, DataError
 from dmkl.problems.losses import LOSSES
-from dmkl.solvers import blocks, one_vs_rest, spicy, working_sets
+from dmkl.solvers import spicy, working_sets
 from dmkl.solvers.kernel_operators import BlockKernels, StreamedKernels
 from dmkl.solvers.proximal import Penalty, ProximalOptions, minimise
 from dmkl.stack import KernelStack, open_stack
@@ -175,7 +175,7 @@ def test_what_does_not_fit_is_streamed(store: KernelStore, loss: str, monkeypatc
     held = dmkl.solve(open_stack(store.path), store.labels, problem, tol=1e-3)
     with_options(monkeypatch, spicy, near=0.0)  # all six kernels enter
     monkeypatch.setattr(
-        one_vs_rest, "block_room", lambda problem: 5 * 4 * store.n**2
+        working_sets, "block_room", lambda problem: 5 * 4 * store.n**2
     )  # one matrix fits, a block does not
     streamed = dmkl.solve(open_stack(store.path, backend="disk"), store.labels, problem, tol=1e-3)
     assert streamed.converged
@@ -231,7 +231,7 @@ def test_one_compact_problem_is_solved_within_the_memory_limit(store: KernelStor
     """What streams holds no block: the room is what the limit leaves, however little."""
     stack = open_stack(store.path, backend="disk", memory=Budget.default().limit)
     stream = StreamedKernels(
-        stack, np.eye(stack.s), np.arange(stack.n), room=int(blocks.OPTIONS.in_flight * 4 * stack.n**2) - 1
+        stack, np.eye(stack.s), np.arange(stack.n), room=int(working_sets.BLOCK_MEMORY.in_flight * 4 * stack.n**2) - 1
     )
     assert stream.matrix(np.ones(stack.s), np.float32) is None
 
@@ -260,7 +260,7 @@ def test_copies_of_some_kernels_count_as_memory() -> None:
     points = rng.normal(size=(60, 400)) + rng.normal(size=(60, 20))[:, y]
     K = np.exp(-((points[:, :, None] - points[:, None, :]) ** 2))
     needed = 20 * 40 * 8 * 400**2  # all classes' first blocks together
-    stack = KernelStack.from_array(K, memory=resident() + blocks.OPTIONS.process_bytes + needed // 2)
+    stack = KernelStack.from_array(K, memory=resident() + working_sets.BLOCK_MEMORY.process_bytes + needed // 2)
     fit = dmkl.solve(stack, y, dmkl.SpicyMKL(C=2.0), tol=0.05)
     assert fit.converged
     assert fit.state.active.sum(axis=1).max() < 60

@@ -4,8 +4,17 @@ from __future__ import annotations
 
 from dmkl._util.registry import Registry
 from dmkl._util.types import FloatArray
-from dmkl.oracles.base import MAX_STEPS, Feature, Oracle, PreparedKernel, SvmResult
-from dmkl.oracles.certificate import best_intercept, least_hinge, relative_gap, svm_bounds
+from dmkl.oracles.base import (
+    MAX_STEPS,
+    Feature,
+    Oracle,
+    PreparedKernel,
+    SvmResult,
+    best_intercept,
+    least_hinge,
+    relative_gap,
+    svm_bounds,
+)
 
 ORACLES: Registry[Oracle] = Registry("oracle")
 ORACLES.register("smo", "dmkl.oracles.smo:SMO")

@@ -34,6 +34,7 @@ from numpy.typing import NDArray
 from dmkl._util.jit import jit
 from dmkl._util.types import Float32, Float64, FloatArray
 from dmkl.oracles.base import (
+    LEAST_OBJECTIVE,
     MAX_STEPS,
     Feature,
     PreparedKernel,
@@ -43,7 +44,6 @@ from dmkl.oracles.base import (
     checked_task,
     feasible_start,
 )
-from dmkl.oracles.certificate import LEAST_OBJECTIVE
 
 Members: TypeAlias = NDArray[np.uint32]
 Index: TypeAlias = int | np.integer

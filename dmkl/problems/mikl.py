@@ -20,7 +20,7 @@ from dmkl._util.types import Float64, Mask
 from dmkl.data import Labels, make_labels
 from dmkl.errors import ConfigError, did_you_mean
 from dmkl.problems.base import Candidates, Formulation, Values, grids_below_largest
-from dmkl.problems.proxes import GroupNorm, groups_of
+from dmkl.problems.norms import GroupNorm, groups_of
 from dmkl.stack import KernelStack
 
 NORMS = {"1": (1, 1, 1), "2": (2, 2, 1), "21;1": (2, 1, 1), "21;2": (2, 1, 2), "12;1": (1, 2, 1), "12;2": (1, 2, 2)}

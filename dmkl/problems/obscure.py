@@ -3,7 +3,7 @@
     min  lambda/2 ||w||_{2,p}^2 + 1/n sum_i loss_i        1 < p <= 2, no intercept
 
 with ||w||_{2,p} = (sum_a ||w_a||^p)^(1/p), w_a holding all classes of kernel a. It is one problem for all classes. The
-norm is in `p_norm.py`, the losses are in `row_losses.py`, the algorithms in `dmkl/solvers/obscure`.
+norm and the losses are in `obscure_terms.py`, the algorithm is `dmkl/solvers/obscure.py`.
 """
 
 from __future__ import annotations

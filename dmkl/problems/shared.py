@@ -6,7 +6,8 @@
     max    min_p max_k H_k(p)
 
 Both are convex in p, which has one entry for each kernel, and every SVM gives a cut and a curvature in p. So both are
-solved by bundle methods (`dmkl/solvers/bundle`), or by the paper's stochastic approximation over sampled classes.
+solved by bundle methods (`dmkl/solvers/shared_sum.py` and `shared_max.py`); of the worst class there is also the
+paper's stochastic approximation over sampled classes.
 """
 
 from __future__ import annotations

@@ -7,8 +7,7 @@ from dmkl.problems.shared import SharedMKL
 from dmkl.problems.spicy import SpicyMKL
 from dmkl.problems.uniform import UniformMKL
 from dmkl.problems.vskl import L1MKL, VSKL, LpMKL
-from dmkl.solvers.api import Fit, solve
-from dmkl.solvers.path import grid, solve_path
+from dmkl.solvers.api import Fit, grid, solve, solve_path
 
 __all__ = [
     "FORMULATIONS",

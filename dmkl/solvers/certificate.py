@@ -13,7 +13,7 @@ import numpy as np
 
 from dmkl._util.types import Float64
 from dmkl.oracles import least_hinge
-from dmkl.oracles.certificate import relative_gap
+from dmkl.oracles.base import relative_gap
 
 __all__ = ["Certificate", "CertifiedWeights", "best_multiple", "largest_violation", "relative_gap"]
 

@@ -22,12 +22,19 @@ from dmkl.problems.losses import Loss
 from dmkl.problems.uniform import UniformMKL
 from dmkl.solvers.certificate import Certificate
 from dmkl.solvers.kernel_operators import BlockKernels, StreamedKernels
-from dmkl.solvers.one_vs_rest import BlockOptions, BlockProblem, BlockSolution, ClassMethod, OneVsRest
 from dmkl.solvers.precision import sum_dtype
 from dmkl.solvers.problem import Problem, Solver
 from dmkl.solvers.proximal import Penalty, ProximalClassMethod, ProximalStart, first_samples, minimise
 from dmkl.solvers.state import MethodState, NoState, State, column, with_columns
-from dmkl.solvers.working_sets import settled_set, whole
+from dmkl.solvers.working_sets import (
+    BlockOptions,
+    BlockProblem,
+    BlockSolution,
+    ClassMethod,
+    OneVsRest,
+    settled_set,
+    whole,
+)
 
 
 @dataclass(frozen=True)

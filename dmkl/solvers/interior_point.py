@@ -30,7 +30,7 @@ from dmkl._util.types import Float64, FloatArray, Samples
 from dmkl.oracles import ORACLES, least_hinge
 from dmkl.problems.norms import MixedNorm
 from dmkl.solvers.certificate import CertifiedWeights
-from dmkl.solvers.sweep import combine, quadratic_forms, sweep
+from dmkl.solvers.kernel_operators import combine, quadratic_forms, sweep
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from dmkl._util.types import Float64, FloatArray
 from dmkl.oracles import ORACLES, least_hinge
 from dmkl.problems.norms import MixedNorm
 from dmkl.solvers.certificate import CertifiedWeights, relative_gap
-from dmkl.solvers.sweep import combine, quadratic_forms
+from dmkl.solvers.kernel_operators import combine, quadratic_forms
 
 
 @dataclass(frozen=True)

@@ -17,16 +17,22 @@ from dmkl._util.types import Float64, FloatArray, Mask, Samples
 from dmkl.oracles import ORACLES
 from dmkl.problems.norms import MixedNorm
 from dmkl.problems.vskl import MixedNormMKL
-from dmkl.solvers.blocks import own_layers
 from dmkl.solvers.certificate import Certificate, CertifiedWeights, best_multiple, relative_gap
 from dmkl.solvers.fixed_weights import outlined
 from dmkl.solvers.interior_point import solve_screened
+from dmkl.solvers.kernel_operators import combine, quadratic_forms
 from dmkl.solvers.mirror import MirrorOptions, solve_mirror
-from dmkl.solvers.one_vs_rest import BlockOptions, BlockProblem, BlockSolution, ClassMethod, OneVsRest
 from dmkl.solvers.problem import Problem, Solver
 from dmkl.solvers.state import State
-from dmkl.solvers.sweep import combine, quadratic_forms
-from dmkl.solvers.working_sets import whole
+from dmkl.solvers.working_sets import (
+    BlockOptions,
+    BlockProblem,
+    BlockSolution,
+    ClassMethod,
+    OneVsRest,
+    own_layers,
+    whole,
+)
 
 # K (kernels, n, n), y (n,), bounds of alpha (n,), norm, tolerance, SVM oracle
 SolveWeights: TypeAlias = Callable[[FloatArray, Float64, Float64, MixedNorm, float, str], CertifiedWeights]

@@ -14,7 +14,7 @@ Two things make it work at weak regularisation, where the authors' code diverges
 remaining error is small against the outer step (else growing penalties amplify the error), and where the loss has
 kinks, so that its smooth part has no curvature, the Newton matrix is damped in proportion to the gradient.
 
-The module has four parts: the points and values, the Newton systems, the method, and what the rounds of `one_vs_rest`
+The module has four parts: the points and values, the Newton systems, the method, and what the working-set rounds
 keep of it. The kernels are linear operators (`kernel_operators`): a block in memory, or the stack itself.
 """
 
@@ -31,10 +31,9 @@ from dmkl._util.types import Float64, Mask
 from dmkl.problems.losses import Loss, Slack, Smooth, balanced
 from dmkl.solvers.certificate import relative_gap
 from dmkl.solvers.kernel_operators import KernelOperator
-from dmkl.solvers.one_vs_rest import BlockSolution, ClassMethod
 from dmkl.solvers.problem import Problem
 from dmkl.solvers.state import MethodState
-from dmkl.solvers.working_sets import first_sets, whole
+from dmkl.solvers.working_sets import BlockSolution, ClassMethod, first_sets, whole
 
 
 @dataclass(frozen=True)

@@ -15,13 +15,12 @@ import numpy as np
 from dmkl._util.types import Float64, Mask, Samples
 from dmkl.problems.losses import Loss
 from dmkl.problems.spicy import SpicyMKL, null_forms
-from dmkl.solvers.blocks import own_layers
 from dmkl.solvers.certificate import Certificate
 from dmkl.solvers.kernel_operators import BlockKernels, StreamedKernels
-from dmkl.solvers.one_vs_rest import BlockOptions, BlockProblem, BlockSolution, OneVsRest
 from dmkl.solvers.problem import Problem, Solver
 from dmkl.solvers.proximal import Penalty, ProximalClassMethod, ProximalStart, first_samples, minimise
 from dmkl.solvers.state import State
+from dmkl.solvers.working_sets import BlockOptions, BlockProblem, BlockSolution, OneVsRest, own_layers
 
 
 @dataclass(frozen=True)

@@ -1,16 +1,32 @@
-"""Working sets: which samples are in a class's compact problem.
+"""Working-set rounds: the solver of every formulation whose classes are problems of their own.
 
-A sample outside the set has alpha = 0, which is optimal for it when its margin is at least 1. Sets lose samples only
-after the first round, so the compact problem ends up right: at the latest when it holds every sample.
+A round solves the unfinished classes on compact blocks, certifies them with one pass over all samples, and adds the
+violators to their sets. That is one gather (each class's block is cut out of the tiles) and one scoring pass. The first
+blocks hold every kernel, later ones those that matter; the pass then computes the quadratic forms of the other kernels,
+so that bounds hold over all kernels too. How a block is solved, and what the bounds are, is the business of a
+`ClassMethod`; this module is the same for all of them. Classes are taken in batches whose blocks fit in memory, and a
+batch is finished before the next one starts.
+
+A sample outside its class's set has alpha = 0, which is optimal for it when its margin is at least 1. Sets lose samples
+only after the first round, so the compact problem ends up right: at the latest when it holds every sample.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar, TypedDict
 
 import numpy as np
 
-from dmkl._util.types import Float64, Mask
+from dmkl._util.machine import in_batches
+from dmkl._util.types import Float64, FloatArray, FloatType, Mask, Samples
+from dmkl.errors import ResourceError
+from dmkl.runtime.base import run_task
+from dmkl.solvers.certificate import Certificate
+from dmkl.solvers.problem import Problem
+from dmkl.solvers.state import MethodState, NoState, State, column, with_columns
 
 
 @dataclass(frozen=True)
@@ -60,3 +76,336 @@ def next_set(working: Mask, support: Mask, margins: Float64, *, drop: bool) -> M
         result &= support | (margins < OPTIONS.leave)
     result[worst] = True
     return result
+
+
+@dataclass(frozen=True)
+class BlockMemoryOptions:
+    """How much memory compact blocks may take."""
+
+    share: float = 0.4  # of the memory limit, less the process and held tiles
+    process_bytes: int = 250_000_000  # of Python and its libraries
+    growth_room: int = 4  # how many times its first size a block of random samples is expected to reach
+    in_flight: float = 2.0  # memory while a matrix is put together from the tasks' results, as a multiple of its size
+
+
+BLOCK_MEMORY = BlockMemoryOptions()
+
+
+def block_room(problem: Problem) -> int:
+    """Bytes that compact blocks may take.
+
+    They are reckoned from the limit, not from the memory that is free at the moment: batches, and so the last bits of
+    every sum, are the same in a run that was killed and continued as in one that was not.
+    """
+    memory = problem.stack.memory
+    planned = memory.limit - BLOCK_MEMORY.process_bytes - problem.stack.held_bytes
+    return int(BLOCK_MEMORY.share * (planned if planned > 0 else memory.left))
+
+
+def own_layers(problem: Problem, kernels: int) -> int:
+    """How many matrices a block of so many kernels takes memory for: none where the block is the stack's own array."""
+    stack = problem.stack
+    return 0 if whole(problem.n) and kernels == stack.s and stack.in_one_array else kernels
+
+
+def require_room(k: int, samples: int, needed: int, room: int) -> None:
+    """Refuse a block that is larger than the room (ResourceError)."""
+    if needed > room:
+        raise ResourceError(
+            f"class {k} needs a block of {samples} samples ({needed / 1e6:,.0f} MB), more than the "
+            f"{room / 1e6:,.0f} MB there are for it",
+            "raise --memory",
+        )
+
+
+class BlockOptions(TypedDict, total=False):
+    """Arguments of `KernelStack.block` beside the samples of each class."""
+
+    kernels: Sequence[Sequence[int]]
+    weights: Float64
+    dtype: FloatType
+
+
+@dataclass(frozen=True)
+class WarmStart:
+    """The last solution of a class, on the samples and kernels of the block."""
+
+    beta: Float64
+    weights: Float64
+    intercept: float
+    step: float  # from the method's own state, 0 if there is none
+
+
+@dataclass(frozen=True)
+class BlockProblem:
+    """One class's compact problem, self-contained, to be solved anywhere."""
+
+    block: object  # (kernels, |W|, |W|), or (|W|, |W|) combined, or the substitute of a block too large for memory
+    kernels: Samples  # their numbers in the stack
+    y: Float64
+    counts: Float64  # how many times each of its samples counts
+    warm: WarmStart
+    gap: float  # certified in the round before, infinite in the first
+    tol: float  # of the whole problem
+    oracle: str
+
+    @property
+    def array(self) -> FloatArray:
+        """The block, where it is one."""
+        assert isinstance(self.block, np.ndarray)
+        return self.block
+
+
+@dataclass(frozen=True)
+class BlockSolution:
+    """A solution over the block's samples, and over its kernels if weights are learnt."""
+
+    beta: Float64
+    dual: float  # a lower bound over all samples (beta is zero outside the block) and the block's kernels
+    svm_calls: int = 0
+    oracle_calls: int = 0  # maximisations over (alpha, gamma)
+    weights: Float64 | None = None
+    penalty: float = 0.0  # the regulariser of beta with these weights
+    proof: Float64 | None = None  # the beta that `dual` comes from
+    proof_forms: Float64 | None = None  # (kernels,) proof' K_a proof
+    step: float = 0.0  # for the method's own state
+    trace: Float64 | None = None  # (iterations, 3): gap on the block, active kernels, Newton steps
+
+
+class ClassMethod(ABC):
+    """How the classes of a formulation are solved on blocks, and what their bounds are. Picklable."""
+
+    own_type: ClassVar[type[MethodState]] = NoState
+
+    @abstractmethod
+    def first_weights(self, problem: Problem) -> Float64:
+        """(s,) if weights are fixed and shared, (m, s) if every class learns its own."""
+
+    def first_state(self, problem: Problem, state: State) -> State:
+        """The first state with rough coefficients and sets, where they are cheap to have."""
+        return state
+
+    def first_own(self, problem: Problem) -> MethodState:
+        """The method's own state before the first round."""
+        return NoState()
+
+    def next_own(
+        self, own: MethodState, number: int, classes: Sequence[int], solutions: Sequence[BlockSolution]
+    ) -> MethodState:
+        """The method's own state after round `number` with these solutions."""
+        return own
+
+    def warm_step(self, own: MethodState, k: int) -> float:
+        """The step that class k starts with in the next round, 0 if there is none."""
+        return 0.0
+
+    def layers(self, problem: Problem, active: Mask) -> int:
+        """How many matrices a block of these kernels takes memory for."""
+        return 1
+
+    def streaming_substitute(self, problem: Problem, samples: Samples, kernels: Samples, room: int) -> object:
+        """A substitute for a block too large for memory, which reads the stack; None if unsupported."""
+        return None
+
+    @abstractmethod
+    def block_options(self, problem: Problem, state: State, kernels: Sequence[Samples]) -> BlockOptions:
+        """Which matrices to cut out of the stack for classes with these kernels."""
+
+    @abstractmethod
+    def solve(self, problem: BlockProblem) -> BlockSolution:
+        """Solve one class's compact problem."""
+
+    @abstractmethod
+    def primal(
+        self, beta: Float64, scores: Float64, y: Float64, counts: Float64, solution: BlockSolution
+    ) -> Certificate:
+        """The primal value of a solution, given the scores of all samples."""
+
+    def dual(self, solution: BlockSolution, forms: Float64, y: Float64, counts: Float64) -> float:
+        """The lower bound over all kernels; `forms` (s,) are the proof's, y and counts the block's."""
+        return solution.dual
+
+    def next_kernels(self, weights: Float64, forms: Float64) -> Mask:
+        """(s,): the kernels for the next block, at least one of every group."""
+        return np.ones(len(weights), dtype=bool)
+
+    def first_kernels(self, problem: Problem, active: Mask) -> Mask:
+        """(m, s): the kernels to begin with where a neighbouring problem ended with these."""
+        return np.ones_like(active)
+
+
+class OneVsRest:
+    """The solver: one step is one round of the batch of classes at hand."""
+
+    def __init__(self, method: ClassMethod, dtype: FloatType) -> None:
+        self._method = method
+        self._itemsize = dtype.itemsize
+
+    @property
+    def own_type(self) -> type[MethodState]:
+        return self._method.own_type
+
+    def init(self, problem: Problem) -> State:
+        working = first_sets(problem.Y, problem.seed)
+        state = State.first(self._method.first_weights(problem), working, room=block_room(problem))
+        state = replace(state, own=self._method.first_own(problem))
+        start = problem.start
+        if start is None:
+            return self._method.first_state(problem, state)
+        working = state.working if whole(problem.n) else start.working
+        return replace(
+            state,
+            working=working,
+            active=self._method.first_kernels(problem, start.active),
+            weights=start.weights if start.weights.shape == state.weights.shape else state.weights,
+            intercept=start.intercept,
+            coef=start.coef,
+        )
+
+    def step(self, problem: Problem, state: State) -> State:
+        classes = next(in_batches(self._unfinished(problem, state), self._expected_bytes(problem, state), state.room))
+        sets = [np.flatnonzero(state.working[:, k]) for k in classes]
+        kernels = [np.flatnonzero(state.active[k]) for k in classes]
+        solutions = self._solutions(problem, state, classes, sets, kernels)
+        coef, proof = np.zeros((2, problem.n, len(classes)))
+        weights, forms = np.zeros((2, len(classes), problem.stack.s))
+        for position, (W, A, solution) in enumerate(zip(sets, kernels, solutions, strict=True)):
+            coef[W, position] = solution.beta
+            if solution.weights is not None:
+                weights[position, A], forms[position, A] = solution.weights, solution.proof_forms
+                proof[W, position] = solution.proof
+        if solutions[0].weights is None:
+            scores = problem.stack.apply(coef, state.weights, forms=False).scores
+        else:
+            scores, others = _scores_and_forms(problem, coef, weights, proof, ~state.active[classes])
+            forms += others
+        state = _with_own_arrays(state)
+        better: dict[int, Float64] = {}
+        for position, (k, solution) in enumerate(zip(classes, solutions, strict=True)):
+            beta, reached = coef[:, position], scores[:, position]
+            found = weights[position], forms[position], sets[position]
+            if self._certify(problem, state, k, solution, beta, reached, *found):
+                better[k] = beta
+        return replace(
+            state,
+            own=self._method.next_own(state.own, state.round + 1, classes, solutions),
+            coef=with_columns(state.coef, better),
+            svm_calls=state.svm_calls + sum(solution.svm_calls for solution in solutions),
+            oracle_calls=state.oracle_calls + sum(solution.oracle_calls for solution in solutions),
+        )
+
+    def leave(self, problem: Problem, state: State) -> State:
+        return state
+
+    def _unfinished(self, problem: Problem, state: State) -> Iterator[int]:
+        """Classes above the tolerance; a class whose block cannot fit, and that cannot be streamed, is refused."""
+        sizes = state.working.sum(axis=0)
+        for k in np.flatnonzero(state.gap > problem.tol).tolist():
+            needed = self._bytes(problem, state, k)
+            if needed > state.room and self._substitute(problem, state, k) is None:
+                require_room(k, int(sizes[k]), needed, state.room)
+            yield k
+
+    def _expected_bytes(self, problem: Problem, state: State) -> Callable[[list[int]], int]:
+        """The bytes of the blocks of some classes, with room for first sets to grow."""
+
+        def expected(classes: list[int]) -> int:
+            total = 0
+            for k in classes:
+                known = state.primal[k] < np.inf or state.coef.indptr[k] < state.coef.indptr[k + 1]
+                total += self._bytes(problem, state, k) * (1 if known else BLOCK_MEMORY.growth_room)
+            return total
+
+        return expected
+
+    def _bytes(self, problem: Problem, state: State, k: int) -> int:
+        """Bytes of the block of class k."""
+        layers = self._method.layers(problem, state.active[k])
+        return int(layers * self._itemsize * int(state.working[:, k].sum()) ** 2)
+
+    def _substitute(self, problem: Problem, state: State, k: int) -> object:
+        samples, kernels = np.flatnonzero(state.working[:, k]), np.flatnonzero(state.active[k])
+        return self._method.streaming_substitute(problem, samples, kernels, state.room)
+
+    def _solutions(
+        self, problem: Problem, state: State, classes: list[int], sets: list[Samples], kernels: list[Samples]
+    ) -> list[BlockSolution]:
+        """Cut the blocks and solve the compact problems, one task a class; a streamed class is solved from here."""
+        problems = []
+        for position, (k, W) in enumerate(zip(classes, sets, strict=True)):
+            y, counts = problem.Y[W, k], problem.counts[W]
+            weights = np.atleast_2d(state.weights)[k if state.weights.ndim == 2 else 0, kernels[position]]
+            step = self._method.warm_step(state.own, k)
+            warm = WarmStart(column(state.coef, k)[W], weights, float(state.intercept[k]), step)
+            gap = float(state.gap[k])
+            problems.append(BlockProblem(None, kernels[position], y, counts, warm, gap, problem.tol, problem.oracle))
+        options = self._method.block_options(problem, state, kernels)
+        if len(classes) > 1:
+            tasks = [(self._method, one) for one in problems]
+            return problem.stack.answers(solve_block, tasks, sets, runtime=problem.runtime, **options)
+        # nothing to fan out; and where the block is streamed, its passes are tasks themselves
+        streams = self._bytes(problem, state, classes[0]) > state.room
+        block: object = (
+            self._substitute(problem, state, classes[0]) if streams else problem.stack.block(sets, **options)[0]
+        )
+        return [run_task(solve_block, block, self._method, problems[0])]
+
+    def _certify(
+        self,
+        problem: Problem,
+        state: State,
+        k: int,
+        solution: BlockSolution,
+        beta: Float64,
+        scores: Float64,
+        weights: Float64,
+        forms: Float64,
+        samples: Samples,
+    ) -> bool:
+        """Enter the bounds of class k over all samples and kernels and its next sets; whether its primal value fell."""
+        y, counts = problem.Y[:, k], problem.counts
+        certificate = self._method.primal(beta, scores, y, counts, solution)
+        first = np.isinf(state.primal[k])
+        better = certificate.primal < state.primal[k]
+        if better:
+            state.primal[k], state.intercept[k] = certificate.primal, certificate.intercept
+            if solution.weights is not None:
+                state.weights[k] = certificate.scale * weights
+        state.dual[k] = max(state.dual[k], self._method.dual(solution, forms, y[samples], counts[samples]))
+        state.working[:, k] = next_set(state.working[:, k], beta != 0, certificate.margins, drop=bool(first))
+        kernels = self._method.next_kernels(weights, forms)
+        state.active[k] = kernels if first and not whole(problem.n) else state.active[k] | kernels
+        return bool(better)
+
+
+def solve_block(block: object, method: ClassMethod, problem: BlockProblem) -> BlockSolution:
+    """A class's compact problem, once its block is there."""
+    return method.solve(replace(problem, block=block))
+
+
+def _scores_and_forms(
+    problem: Problem, coef: Float64, weights: Float64, proof: Float64, outside: Mask
+) -> tuple[Float64, Float64]:
+    """Scores of the coefficients, and the proofs' forms of the kernels outside the blocks, in one pass."""
+    if not outside.any():
+        return problem.stack.apply(coef, weights, forms=False).scores, np.zeros(outside.shape)
+    applied = problem.stack.apply(
+        np.hstack([coef, proof]),
+        np.vstack([weights, np.zeros_like(weights)]),
+        forms=np.vstack([np.zeros_like(outside), outside]),
+    )
+    assert applied.forms is not None
+    return applied.scores[:, : len(weights)], applied.forms[len(weights) :]
+
+
+def _with_own_arrays(state: State) -> State:
+    """A state whose entries may be overwritten, class by class; the one before stays as it was."""
+    return replace(
+        state,
+        weights=state.weights.copy(),
+        intercept=state.intercept.copy(),
+        primal=state.primal.copy(),
+        dual=state.dual.copy(),
+        working=state.working.copy(),
+        active=state.active.copy(),
+    )

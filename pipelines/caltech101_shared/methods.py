@@ -15,8 +15,7 @@ import dmkl
 from dmkl.data import make_labels
 from dmkl.model import measure
 from dmkl.problems import Formulation
-from dmkl.solvers.bundle.stochastic import SaddleIterates
-from dmkl.solvers.bundle.worst_class import MinimaxState
+from dmkl.solvers.shared_max import MinimaxState, SaddleIterates
 from pipelines.common.banks import Bank
 from pipelines.common.experiment import Row
 

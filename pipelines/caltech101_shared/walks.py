@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import dmkl
-from dmkl.solvers.bundle.worst_class import MinimaxState
+from dmkl.solvers.shared_max import MinimaxState
 from pipelines.caltech101_shared.methods import moves, steps, told
 from pipelines.common.banks import Bank
 from pipelines.common.drawing import Line, Panel

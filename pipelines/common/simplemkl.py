@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from dmkl.oracles import solve_svm
-from dmkl.solvers.sweep import combine, quadratic_forms
+from dmkl.solvers.kernel_operators import combine, quadratic_forms
 
 SVM_TOL = 1e-5  # the line search compares values of J
 SHORT = 0.05  # where the golden section search ends, as a share of its first segment

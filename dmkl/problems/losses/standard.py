@@ -10,7 +10,7 @@ from scipy.special import expit, xlogy
 
 from dmkl._util.types import Float64
 from dmkl.errors import ConfigError
-from dmkl.problems.losses.base import Loss, Slack, Smooth, balanced, lowest, sparse_clip
+from dmkl.problems.losses import Loss, Slack, Smooth, balanced, lowest, sparse_clip
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ u. Any p takes some 3 to 13 steps; the gap falls by about ten in each.
 
 The SVM, for one fixed kernel:
 
-    max  sum_i b_i - 1/2 tr B' K B,     every row of B in its dual set (see `dmkl.problems.row_losses`)
+    max  sum_i b_i - 1/2 tr B' K B,     every row of B in its dual set (see `dmkl.problems.obscure_terms`)
 
 The problem of a row is solved exactly, for the multiclass loss by a projection on a simplex (Crammer and Singer 2001).
 Scores F = (K B)' are kept for all rows, so looking at a row costs m and changing it m vectors at most.
@@ -29,10 +29,9 @@ import numpy as np
 
 from dmkl._util.jit import jit
 from dmkl._util.types import Float64, FloatArray, Samples
-from dmkl.problems.p_norm import PNorm, weigh
-from dmkl.problems.row_losses import RowLoss, onto_simplex
+from dmkl.problems.obscure_terms import PNorm, RowLoss, onto_simplex, weigh
 from dmkl.solvers.certificate import relative_gap
-from dmkl.solvers.obscure.kernel_values import KernelBlock
+from dmkl.solvers.obscure_kernel_values import KernelBlock
 
 
 @dataclass(frozen=True)
@@ -147,7 +146,13 @@ def solve_exact(
 
 def _solve_svm(K: FloatArray, loss: RowLoss, B: Float64, tol: float, rng: np.random.Generator) -> tuple[Float64, int]:
     """Improve B in place until the gap at this kernel is small; its scores (n, m) and the number of sweeps."""
-    F, sweeps = _products(K, B), 0
+    support = np.flatnonzero(B.any(axis=1))
+    F = np.zeros((B.shape[1], len(B)))  # (K B)' in float64 whatever the type of K, a few rows at a time
+    if len(support):
+        for start in range(0, len(B), OPTIONS.rows_at_once):
+            rows = slice(start, start + OPTIONS.rows_at_once)
+            F[:, rows] = (K[rows][:, support].astype(np.float64) @ B[support]).T
+    sweeps = 0
     while sweeps < OPTIONS.sweeps:
         sweeps += 1
         moved = ascend(K, loss.Y, loss.labels, loss.C, rng.permutation(len(B)), B, F)
@@ -156,17 +161,6 @@ def _solve_svm(K: FloatArray, loss: RowLoss, B: Float64, tol: float, rng: np.ran
         if primal - dual <= tol * abs(primal) or not moved:
             break
     return np.ascontiguousarray(F.T), sweeps
-
-
-def _products(K: FloatArray, B: Float64) -> Float64:
-    """(K B)' in float64 whatever the type of K, a few rows at a time."""
-    support = np.flatnonzero(B.any(axis=1))
-    F = np.zeros((B.shape[1], len(B)))
-    if len(support):
-        for start in range(0, len(B), OPTIONS.rows_at_once):
-            rows = slice(start, start + OPTIONS.rows_at_once)
-            F[:, rows] = (K[rows][:, support].astype(np.float64) @ B[support]).T
-    return F
 
 
 @jit(fastmath={"reassoc", "contract"})

@@ -1,4 +1,7 @@
-"""The SVMs of all classes at one common combination of kernels, on compact blocks and over all samples."""
+"""The SVMs of all classes at one common combination of kernels, on compact blocks and over all samples.
+
+The blocks are solved again and again at other weights, so they are kept in memory as long as they fit (`Blocks`).
+"""
 
 from __future__ import annotations
 
@@ -10,14 +13,14 @@ from typing import Literal, TypeAlias
 import numpy as np
 import scipy.linalg
 
-from dmkl._util.types import Float64, FloatArray, Samples
+from dmkl._util.machine import in_batches
+from dmkl._util.types import Float64, FloatArray, Mask, Samples
 from dmkl.oracles import ORACLES, least_hinge
-from dmkl.solvers.blocks import Blocks
 from dmkl.solvers.fixed_weights import FixedWeights
+from dmkl.solvers.kernel_operators import combine, multiply
 from dmkl.solvers.problem import Problem
 from dmkl.solvers.state import State, column, dense, with_columns
-from dmkl.solvers.sweep import combine, multiply
-from dmkl.solvers.working_sets import next_set, settled_set
+from dmkl.solvers.working_sets import next_set, own_layers, require_room, settled_set
 
 SetUpdate: TypeAlias = Literal["grow", "anew", "keep"]
 Cholesky: TypeAlias = tuple[Float64, bool]  # as scipy.linalg.cho_factor returns it
@@ -113,6 +116,60 @@ class ClassValues:
     primal: Float64
     loss: Float64  # the part of the primal value that is loss
     intercept: Float64
+
+
+class Blocks:
+    """A cache of blocks of all kernels over the working sets of a state; the least recently used ones leave first."""
+
+    def __init__(self, problem: Problem, state: State) -> None:
+        self._problem, self._room = problem, state.room
+        self._sets = [np.flatnonzero(column) for column in state.working.T]
+        self._kept: dict[int, FloatArray] = {}  # in the order of last use
+        self._sizes: dict[int, int] = {}  # of the kept ones, in bytes
+        self._used = 0
+
+    def follow(self, working: Mask) -> None:
+        """Use these working sets; blocks of sets that changed are dropped."""
+        for k, members in enumerate(working.T):
+            if not np.array_equal(W := np.flatnonzero(members), self._sets[k]):
+                self._sets[k] = W
+                if self._kept.pop(k, None) is not None:
+                    self._used -= self._sizes.pop(k)
+
+    def samples(self, k: int) -> Samples:
+        """The working set of class k."""
+        return self._sets[k]
+
+    def batches(self, classes: Sequence[int]) -> Iterator[tuple[list[int], list[FloatArray]]]:
+        """The classes, kept ones first, as many at a time as fit, with their blocks."""
+        kept_first = [k for k in classes if k in self._kept] + [k for k in classes if k not in self._kept]
+        for k in kept_first:
+            require_room(k, len(self._sets[k]), self._bytes(k), self._room)
+        for batch in in_batches(kept_first, lambda some: sum(self._bytes(k) for k in some), self._room):
+            self._gather(batch)
+            yield batch, [self._kept[k] for k in batch]
+
+    def _gather(self, batch: list[int]) -> None:
+        """Make sure that the blocks of these classes are kept, and drop others that no longer fit."""
+        for k in batch:
+            if k in self._kept:
+                self._kept[k] = self._kept.pop(k)  # now the last to leave
+        missing = [k for k in batch if k not in self._kept]
+        if not missing:
+            return
+        self._sizes.update((k, self._bytes(k)) for k in missing)
+        self._used += sum(self._sizes[k] for k in missing)
+        for k in [k for k in self._kept if k not in set(batch)]:
+            if self._used <= self._room:
+                break
+            del self._kept[k]
+            self._used -= self._sizes.pop(k)
+        found = self._problem.stack.block([self._sets[k] for k in missing])
+        self._kept.update(zip(missing, found, strict=True))
+
+    def _bytes(self, k: int) -> int:
+        stack = self._problem.stack
+        return int(own_layers(self._problem, stack.s) * stack.dtype.itemsize * len(self._sets[k]) ** 2)
 
 
 class ClassSvms:

@@ -1,9 +1,9 @@
 """The three stages of OBSCURE as one algorithm over a state.
 
-Stage 1 (online) bounds ||w||, stage 2 (stochastic, proximal, projected) learns inside that bound (`subgradient.py`);
-both are certified after epochs 1, 2, 4, 8 ... only. Stage 3 (`exact.py`) reaches any certified gap on the samples that
-matter, in working sets. Kernel values are asked for as rows of samples against those with coefficients
-(`kernel_values.py`).
+Stage 1 (online) bounds ||w||, stage 2 (stochastic, proximal, projected) learns inside that bound
+(`obscure_subgradient.py`); both are certified after epochs 1, 2, 4, 8 ... only. Stage 3 (`obscure_exact.py`) reaches
+any certified gap on the samples that matter, in working sets. Kernel values are asked for as rows of samples against
+those with coefficients (`obscure_kernel_values.py`).
 """
 
 from __future__ import annotations
@@ -20,12 +20,11 @@ from dmkl._util.types import Float64, Mask, Samples
 from dmkl.errors import ConfigError
 from dmkl.events import Note
 from dmkl.problems.obscure import Obscure
-from dmkl.problems.p_norm import PNorm
-from dmkl.problems.row_losses import RowLoss, scaled_dual
+from dmkl.problems.obscure_terms import PNorm, RowLoss, scaled_dual
 from dmkl.runtime.base import one_blas_thread
-from dmkl.solvers.obscure.exact import solve_exact
-from dmkl.solvers.obscure.kernel_values import KernelBlock, forms_of, open_block, scores_of
-from dmkl.solvers.obscure.subgradient import (
+from dmkl.solvers.obscure_exact import solve_exact
+from dmkl.solvers.obscure_kernel_values import KernelBlock, forms_of, open_block, scores_of
+from dmkl.solvers.obscure_subgradient import (
     COUNT,
     EXACT,
     ONLINE,

@@ -25,9 +25,8 @@ from scipy.sparse import csr_array, issparse
 from dmkl._util.jit import jit
 from dmkl._util.types import Float64, FloatArray, Samples
 from dmkl.events import Progress
-from dmkl.problems.p_norm import PNorm, weigh
-from dmkl.problems.row_losses import RowLoss, subgradient
-from dmkl.solvers.obscure.kernel_values import (
+from dmkl.problems.obscure_terms import PNorm, RowLoss, subgradient, weigh
+from dmkl.solvers.obscure_kernel_values import (
     NO_SAMPLES,
     BatchValues,
     background,

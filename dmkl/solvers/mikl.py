@@ -1,8 +1,8 @@
 """MIKL by working sets of coefficients (kernel, sample), all classes sharing the passes.
 
 A round solves a compact problem over the coefficients that may matter, against all samples, by forward-backward
-splitting (`forward_backward.py`) and Newton's method (`newton.py`). One pass then certifies it over all coefficients
-and chooses the next set.
+splitting and Newton's method (`mikl_compact.py`). One pass then certifies it over all coefficients and chooses the next
+set.
 
 Coefficients leave the problem for good by gap-safe screening (Ndiaye et al. 2017): the dual is 1/2-strongly concave, so
 the optimal u is within r = 2 sqrt(P - L) of any feasible u, and each entry of V = K_y' u within r times a row's norm of
@@ -24,14 +24,23 @@ from scipy.sparse import csc_array, hstack
 from dmkl._util.machine import in_batches
 from dmkl._util.types import Float64, FloatArray, Mask, Samples
 from dmkl.problems.mikl import MIKL
-from dmkl.problems.proxes import TINY, GroupNorm
+from dmkl.problems.norms import TINY, GroupNorm
 from dmkl.runtime.base import itself
-from dmkl.solvers.blocks import block_room
-from dmkl.solvers.per_kernel.forward_backward import CompactPoint, descend, first_step, lower_bound, start_at
-from dmkl.solvers.per_kernel.kernel_rows import Grams, HeldRows, KernelRows, StreamedRows
-from dmkl.solvers.per_kernel.newton import polish
+from dmkl.solvers.mikl_compact import (
+    CompactPoint,
+    Grams,
+    HeldRows,
+    KernelRows,
+    StreamedRows,
+    descend,
+    first_step,
+    lower_bound,
+    polish,
+    start_at,
+)
 from dmkl.solvers.problem import Problem
 from dmkl.solvers.state import MethodState, State
+from dmkl.solvers.working_sets import block_room
 
 ZERO, WAITING, COMPACT = 0, 1, 2  # a coefficient is proved zero, may matter, is in the compact problem
 

@@ -1,1 +1,0 @@
-"""Bundle methods for SharedMKL: the kernel weights that all classes share, from cutting planes of the SVMs."""

@@ -1,1 +1,0 @@
-"""MIKL: coefficients for every sample and kernel, kernels of any kind."""
