@@ -81,12 +81,12 @@ def checked_groups(groups: ArrayLike | None, s: int) -> Samples:
 MIKL_TAKES_IT = 'leave it out, or use formulation.name = "mikl", which takes any kernel'
 
 
-def refuse_indefinite(who: str, name: str) -> None:
+def refuse_indefinite(formulation: str, name: str) -> None:
     """Refuse a kernel that its formula shows to be indefinite."""
-    raise SolverError(f"{who} needs positive semidefinite kernels and '{name}' is not one", MIKL_TAKES_IT)
+    raise SolverError(f"{formulation} needs positive semidefinite kernels and '{name}' is not one", MIKL_TAKES_IT)
 
 
-def require_definite(who: str, names: Sequence[str], n: int, block: Callable[[Samples], FloatArray]) -> None:
+def require_definite(formulation: str, names: Sequence[str], n: int, block: Callable[[Samples], FloatArray]) -> None:
     """Refuse kernels with a clearly negative eigenvalue; `block` gives (names, |W|, |W|) of them over samples W."""
     size = int(min(n, CHECKS.largest_subset, (3 * CHECKS.flops / max(len(names), 1)) ** (1 / 3)))
     W = np.sort(np.random.default_rng(0).permutation(n)[:size])
@@ -101,7 +101,7 @@ def require_definite(who: str, names: Sequence[str], n: int, block: Callable[[Sa
             values = np.linalg.eigvalsh(matrix) - added
             if values[0] < -added:
                 raise SolverError(
-                    f"{who} needs positive semidefinite kernels and '{name}' is not one: over {size} samples its "
+                    f"{formulation} needs positive semidefinite kernels and '{name}' is not one: over {size} samples its "
                     f"eigenvalues go from {values[0]:.2g} to {values[-1]:.2g}",
                     f'{MIKL_TAKES_IT}, or repair it: dmkl.repair(K, "clip")',
                 ) from None

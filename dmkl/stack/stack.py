@@ -426,12 +426,12 @@ class KernelStack(TileReader):
         origin = self if self.parent is None else self.parent
         return per_kernel.reach(self, origin.source.places(checked_samples(others, origin.n)), coef, weights)
 
-    def require_semidefinite(self, who: str) -> None:
+    def require_semidefinite(self, formulation: str) -> None:
         """Refuse kernels that a convex formulation cannot use. They are checked once, for all parts of a stack.
 
         Parameters
         ----------
-        who : the name of the formulation, for the message
+        formulation : the name of the formulation, for the message
 
         Raises
         ------
@@ -441,17 +441,17 @@ class KernelStack(TileReader):
             If a kernel is clearly not positive semidefinite.
         """
         if self.parent is not None:  # a part of a semidefinite kernel is semidefinite
-            self.parent.require_semidefinite(who)
+            self.parent.require_semidefinite(formulation)
             return
         if self.source.indefinite:
-            refuse_indefinite(who, self.names[self.source.indefinite[0]])
+            refuse_indefinite(formulation, self.names[self.source.indefinite[0]])
         if self._definite:
             return
         self.source.require_symmetric(range(self.s))
         if self.source.unproven:
             numbers = list(self.source.unproven)
             names = [self.names[a] for a in numbers]
-            require_definite(who, names, self.n, lambda W: self._over(W, numbers))
+            require_definite(formulation, names, self.n, lambda W: self._over(W, numbers))
         self._definite = True
 
     def _over(self, W: Samples, kernels: list[int]) -> FloatArray:
