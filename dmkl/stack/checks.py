@@ -101,8 +101,8 @@ def require_definite(formulation: str, names: Sequence[str], n: int, block: Call
             values = np.linalg.eigvalsh(matrix) - added
             if values[0] < -added:
                 raise SolverError(
-                    f"{formulation} needs positive semidefinite kernels and '{name}' is not one: over {size} samples its "
-                    f"eigenvalues go from {values[0]:.2g} to {values[-1]:.2g}",
+                    f"{formulation} needs positive semidefinite kernels and '{name}' is not one: over {size} samples "
+                    f"its eigenvalues go from {values[0]:.2g} to {values[-1]:.2g}",
                     f'{MIKL_TAKES_IT}, or repair it: dmkl.repair(K, "clip")',
                 ) from None
 
