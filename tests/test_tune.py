@@ -188,9 +188,9 @@ def test_points_apart_are_tasks_of_their_own(
 ) -> None:
     """As many as folds and points, each from a cold start: more passes, and the same scores to the tolerance."""
     here = dmkl.tune(stack, store.labels, POINTS, folds=3, apart=True)
-    asked = two_workers._submitted
+    asked = two_workers.submitted
     there = dmkl.tune(open_stack(store.path, runtime=two_workers), store.labels, POINTS, folds=3, apart=True)
-    assert two_workers._submitted - asked >= 3 * len(POINTS)
+    assert two_workers.submitted - asked >= 3 * len(POINTS)
     assert table(there) == table(here)
     assert sum(row.passes for row in here.rows) >= sum(row.passes for row in tuned.rows)
     for mine, theirs in zip(here.rows, tuned.rows, strict=True):

@@ -106,7 +106,7 @@ class DaskRuntime:
         self._recoveries = 0
         self._watched = time.monotonic()
         self._session = uuid.uuid4().hex[:8]
-        self._submitted = 0  # tasks so far, held values included
+        self.submitted = 0  # tasks so far, held values included
         self._timeline = Timeline()
         self._threads: dict[tuple[str, int], str] = {}
         self._seen: dict[tuple[str, float], float] = {}  # tasks in the timeline that may be reported again
@@ -174,8 +174,8 @@ class DaskRuntime:
         future = remote.future
         if future is None or remote.generation != self._generation or future.status in ("cancelled", "lost"):
             arguments = [self._with_futures(argument) for argument in remote.arguments]
-            key = f"dmkl-{remote.function.__name__}-{self._session}-{self._submitted}"
-            self._submitted += 1
+            key = f"dmkl-{remote.function.__name__}-{self._session}-{self.submitted}"
+            self.submitted += 1
             with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1TB"}):
                 future = self.client.submit(run_there, remote.function, *arguments, key=key, pure=False)
             remote.future, remote.generation = future, self._generation

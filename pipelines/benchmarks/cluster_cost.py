@@ -59,7 +59,7 @@ def fitted(store: KernelStore, cluster: str) -> Run:
         stack = open_stack(store.path, runtime=runtime, memory=memory, backend="cluster" if workers else "memory")
         fit = dmkl.solve(stack, store.labels, dmkl.VSKL(q=np.inf, C=C), tol=TOL)
         seconds = time.perf_counter() - opened
-        return Run(fit, opened - started, seconds, busy(processes) - before, getattr(runtime, "asked", 0))
+        return Run(fit, opened - started, seconds, busy(processes) - before, runtime.submitted if workers else 0)
 
 
 def same(fit: dmkl.Fit, other: dmkl.Fit) -> bool:

@@ -25,7 +25,10 @@ import numpy as np
 
 import dmkl
 from dmkl.runtime import Local, Runtime, open_runtime
+from dmkl.solvers.working_sets import solve_block
 from dmkl.stack import open_stack
+from dmkl.stack.blocks import answer_chunk, fill_block_row
+from dmkl.stack.score import score_block_row
 from dmkl.store import KernelStore
 from pipelines.benchmarks.slow_network import workers
 from pipelines.common.caltech256 import TOL, C, write_shape
@@ -150,9 +153,9 @@ def rates(store: KernelStore) -> Rates:
             next(iter(runtime.map(np.negative, [(array,)])))
             times.append(time.perf_counter() - started)
     return Rates(
-        cut=sum(r.block_bytes for r in rounds) / seconds["fill_block_row"],
-        solve=seconds["answer"] / sum(r.m for r in rounds),
-        products=sum(r.pass_products for r in rounds) / seconds["score_block_row"],
+        cut=sum(r.block_bytes for r in rounds) / seconds[fill_block_row.__name__],
+        solve=seconds[solve_block.__name__] / sum(r.m for r in rounds),
+        products=sum(r.pass_products for r in rounds) / seconds[score_block_row.__name__],
         network=2 * array.nbytes / statistics.median(times),
         task=task,
     )
@@ -166,7 +169,7 @@ def measured(store: KernelStore, count: int, delay: float) -> tuple[float, list[
         runtime.workers = count
         for _ in range(2):
             _, seconds, batches = fitted(store, runtime)
-    spent = seconds["answer_chunk"] + seconds["score_block_row"]
+    spent = seconds[answer_chunk.__name__] + seconds[score_block_row.__name__]
     return spent, [Round(store.n, s, m, W, count) for m, W, s in batches]
 
 

@@ -13,6 +13,7 @@ import dmkl
 from dmkl._util.machine import peak_resident
 from dmkl.model import make_model
 from dmkl.runtime import Local
+from dmkl.solvers.obscure_subgradient import UPDATES, ObscureState
 from dmkl.stack import open_stack
 from dmkl.store import KernelStore
 from pipelines.common.experiment import Row
@@ -70,7 +71,9 @@ def row_of(wanted: Wanted, kernels: int, fit: dmkl.Fit, error: float | None) -> 
     row = {"n": wanted.n, "p": wanted.p, "kernels": kernels, "gap": fit.worst_gap, "objective": float(fit.objective)}
     row |= {"support": int(fit.coef_matrix.any(axis=1).sum()), "rounds": fit.rounds, "SVMs": fit.svm_calls}
     large = int((fit.weights > 0.01 * fit.weights.max()).sum())
-    updates = float(fit.state.own["numbers"][5]) if "numbers" in fit.state.own else None
+    own = fit.state.own
+    numbers = own.numbers if isinstance(own, ObscureState) else None
+    updates = None if numbers is None else float(numbers[UPDATES])
     return row | {"weights above 1 %": large, "updates": updates, "error %": error}
 
 

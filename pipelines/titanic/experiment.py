@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 import dmkl
+from dmkl.solvers.mikl import PerKernelState
 from pipelines.common.apart import in_processes
 from pipelines.common.experiment import Context, Goal, Outcome, Row, Table
 from pipelines.titanic import splits, votes
@@ -144,7 +145,7 @@ def one_row(stack: dmkl.KernelStack, y: Any, wanted: dmkl.MIKL, tol: float) -> R
     taken, gaps = {}, {}
     for method in ("fista", "plain", ""):
         fit = dmkl.solve(stack, y, wanted, tol=tol, method=method, max_rounds=1)
-        taken[method], gaps[method] = int(fit.state.own["iterations"][0]), fit.worst_gap
+        taken[method], gaps[method] = int(fit.state.own_as(PerKernelState).steps[0]), fit.worst_gap
     row = {"norm": wanted.norm, "lam": wanted.lam, "accelerated": taken["fista"], "plain": taken["plain"]}
     row |= {"% of plain": 100 * taken["fista"] / taken["plain"], "gap of plain": gaps["plain"]}
     return row | {"accelerated, then Newton": taken[""], "gap of accelerated": gaps["fista"]}
