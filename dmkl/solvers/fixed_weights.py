@@ -149,7 +149,7 @@ class _WholeMatrix:
         classes = np.flatnonzero(state.gap > problem.tol)
         coef, intercept = {}, state.intercept.copy()
         primal, dual = state.primal.copy(), state.dual.copy()
-        results = problem.runtime.map(_solve_classes, self._tasks(problem, state, classes))
+        results = problem.runtime.map(solve_classes, self._tasks(problem, state, classes))
         for k, result in zip(classes, itertools.chain.from_iterable(results), strict=True):
             coef[int(k)] = result.alpha * problem.Y[:, k]
             intercept[k], primal[k], dual[k] = result.intercept, result.primal, result.dual
@@ -174,7 +174,7 @@ def _prepare(oracle: str, K: FloatArray) -> PreparedKernel:
     return ORACLES[oracle].prepare(K)
 
 
-def _solve_classes(
+def solve_classes(
     svm: FixedWeights,
     kernel: PreparedKernel,
     signs: list[Float64],

@@ -18,6 +18,7 @@ import numpy as np
 from dmkl._util.tiling import Grid
 from dmkl._util.units import parse_bytes
 from dmkl.run import interruptible
+from dmkl.solvers.fixed_weights import solve_classes
 from dmkl.store import projected_bytes
 from pipelines.common.caltech256 import CLASSES, KERNELS, write_data
 from pipelines.common.commands import Ran, dmkl
@@ -78,7 +79,7 @@ def built_and_trained(context: Context, folder: Path) -> tuple[Ran, Ran]:
 def rounds_seconds(run: Path, rounds: list[Row]) -> float:
     """Seconds of the rounds, from the end of the outline; this part grows with the classes."""
     timeline = json.loads((run / "timeline.json").read_text())
-    ends = [max(row["bins"]) + 1 for row in timeline["rows"] if row["function"] == "_solve_whole"]
+    ends = [max(row["bins"]) + 1 for row in timeline["rows"] if row["function"] == solve_classes.__name__]
     return float(rounds[-1]["time"] - timeline["start"] - max(ends) * timeline["width"])
 
 
