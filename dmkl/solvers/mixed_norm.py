@@ -30,7 +30,10 @@ from dmkl.solvers.working_sets import (
     BlockSolution,
     ClassMethod,
     OneVsRest,
+    entering,
+    many_kernels,
     own_layers,
+    random_kernels,
     whole,
 )
 
@@ -89,7 +92,15 @@ class MixedNormMethod(ClassMethod):
         return np.tile(self.norm.uniform(), (problem.m, 1))
 
     def first_state(self, problem: Problem, state: State) -> State:
-        return outlined(problem, state, self.norm.uniform(), self.C)
+        if not many_kernels(problem.stack.s):
+            return outlined(problem, state, self.norm.uniform(), self.C)
+        first = random_kernels(problem.stack.s, problem.seed) | self._one_of_each_group()
+        return replace(state, active=np.tile(first, (problem.m, 1)))
+
+    def _one_of_each_group(self) -> Mask:
+        members = np.zeros(len(self.norm.groups), dtype=bool)
+        members[np.unique(self.norm.groups, return_index=True)[1]] = True
+        return members
 
     def layers(self, problem: Problem, active: Mask) -> int:
         return own_layers(problem, int(active.sum()))
@@ -139,14 +150,23 @@ class MixedNormMethod(ClassMethod):
 
     def dual(self, solution: BlockSolution, forms: Float64, y: Float64, counts: Float64) -> float:
         assert solution.proof is not None
-        return min(solution.dual, float(np.abs(solution.proof).sum()) - self.norm.conjugate(forms))
+        total, conjugate = float(np.abs(solution.proof).sum()), self.norm.conjugate(forms)
+        multiple = min(1.0, total / max(2.0 * conjugate, 1e-300))  # the best one: kernels outside may have larger forms
+        bound = multiple * total - multiple**2 * conjugate
+        return min(solution.dual, bound)
 
     def next_kernels(self, weights: Float64, forms: Float64) -> Mask:
         largest = self.norm.radii(forms)[self.norm.groups] ** 2
-        return np.asarray((weights > 0) | (forms >= self.options.candidate * largest))
+        used, near = weights > 0, forms >= self.options.candidate * largest
+        if many_kernels(len(forms)):
+            relative = forms / np.maximum(largest, 1e-300)
+            some = entering(np.flatnonzero(near), relative, int(np.count_nonzero(used)))
+            near = forms >= largest  # at least one of every group
+            near[some] = True
+        return np.asarray(used | near)
 
     def first_kernels(self, problem: Problem, active: Mask) -> Mask:
-        if whole(problem.n):
+        if whole(problem.n) and not many_kernels(problem.stack.s):
             return np.ones_like(active)
         missing = np.array([self.norm.total(row) == 0 for row in active])
         return np.asarray(active | missing[:, self.norm.groups])

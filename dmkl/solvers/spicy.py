@@ -20,7 +20,16 @@ from dmkl.solvers.kernel_operators import BlockKernels, StreamedKernels
 from dmkl.solvers.problem import Problem, Solver
 from dmkl.solvers.proximal import Penalty, ProximalClassMethod, ProximalStart, first_samples, minimise
 from dmkl.solvers.state import State
-from dmkl.solvers.working_sets import BlockOptions, BlockProblem, BlockSolution, OneVsRest, own_layers
+from dmkl.solvers.working_sets import (
+    BlockOptions,
+    BlockProblem,
+    BlockSolution,
+    OneVsRest,
+    entering,
+    many_kernels,
+    own_layers,
+    random_kernels,
+)
 
 
 @dataclass(frozen=True)
@@ -57,12 +66,16 @@ class SpicyMethod(ProximalClassMethod):
         return np.zeros((problem.m, problem.stack.s))
 
     def first_state(self, problem: Problem, state: State) -> State:
-        """All samples, or random ones of either side; the kernels along which the loss falls fastest."""
+        """All samples, or random ones of either side; the kernels along which the loss falls fastest, or random ones."""
+        working = first_samples(problem, self.loss)
+        if many_kernels(problem.stack.s):
+            active = np.tile(random_kernels(problem.stack.s, problem.seed), (problem.m, 1))
+            return replace(state, active=active, working=working)
         forms = null_forms(problem.stack, self.loss.counting(problem.counts), problem.Y)
         largest = np.sqrt(forms.max(axis=1, keepdims=True))
         scaled = forms * np.minimum(1.0, self.penalty.C / np.maximum(largest, 1e-300)) ** 2
         active = np.array([self.next_kernels(np.zeros(len(row)), row) for row in scaled])
-        return replace(state, active=active, working=first_samples(problem, self.loss))
+        return replace(state, active=active, working=working)
 
     def layers(self, problem: Problem, active: Mask) -> int:
         return own_layers(problem, int(active.sum()))
@@ -112,9 +125,12 @@ class SpicyMethod(ProximalClassMethod):
         return self.penalty.dual(self.loss.counting(counts), y, solution.proof, forms)[0]
 
     def next_kernels(self, weights: Float64, forms: Float64) -> Mask:
-        most = max(self.options.fewest, self.options.as_many * int(np.count_nonzero(weights)))
-        near = np.flatnonzero(forms >= (self.options.near * self.penalty.C) ** 2)
-        nearest = near[np.argsort(-forms[near], kind="stable")[:most]]
+        near, used = np.flatnonzero(forms >= (self.options.near * self.penalty.C) ** 2), int(np.count_nonzero(weights))
+        if many_kernels(len(forms)):
+            nearest = entering(near, forms, used)
+        else:
+            most = max(self.options.fewest, self.options.as_many * used)
+            nearest = near[np.argsort(-forms[near], kind="stable")[:most]]
         chosen = np.asarray(weights > 0)
         chosen[nearest] = True
         return chosen if chosen.any() else np.asarray(forms >= forms.max())
