@@ -156,14 +156,14 @@ class MixedNormMethod(ClassMethod):
         return min(solution.dual, bound)
 
     def next_kernels(self, weights: Float64, forms: Float64) -> Mask:
-        largest = self.norm.radii(forms)[self.norm.groups] ** 2
-        used, near = weights > 0, forms >= self.options.candidate * largest
-        if many_kernels(len(forms)):
-            relative = forms / np.maximum(largest, 1e-300)
-            some = entering(np.flatnonzero(near), relative, int(np.count_nonzero(used)))
-            near = forms >= largest  # at least one of every group
-            near[some] = True
-        return np.asarray(used | near)
+        used, largest = weights > 0, self.norm.radii(forms)
+        if not many_kernels(len(forms)):
+            return np.asarray(used | (forms >= self.options.candidate * largest[self.norm.groups] ** 2))
+        # as against the kernels with weight: those outside the block may have far larger forms
+        bound = self.norm.radii(np.where(used, forms, 0.0))
+        relative = forms / np.maximum(np.where(bound > 0, bound, largest)[self.norm.groups] ** 2, 1e-300)
+        used[entering(np.flatnonzero(relative >= self.options.candidate), relative, int(np.count_nonzero(used)))] = True
+        return used | (forms >= largest[self.norm.groups] ** 2)  # at least one of every group
 
     def first_kernels(self, problem: Problem, active: Mask) -> Mask:
         if whole(problem.n) and not many_kernels(problem.stack.s):
