@@ -221,7 +221,7 @@ def _factor(kernel: BankKernel) -> float:
 
 def _pairs(rectangle: Rectangle) -> int:
     X, Z = next(iter(rectangle.values()))
-    return X.shape[1] * Z.shape[1]
+    return int(X.shape[1] * Z.shape[1])
 
 
 @jit()

@@ -66,7 +66,7 @@ class SpicyMethod(ProximalClassMethod):
         return np.zeros((problem.m, problem.stack.s))
 
     def first_state(self, problem: Problem, state: State) -> State:
-        """All samples, or random ones of either side; the kernels along which the loss falls fastest, or random ones."""
+        """All samples, or random ones of either side; kernels along which the loss falls fastest, or random ones."""
         working = first_samples(problem, self.loss)
         if many_kernels(problem.stack.s):
             active = np.tile(random_kernels(problem.stack.s, problem.seed), (problem.m, 1))

@@ -32,7 +32,7 @@ from dmkl._util.types import Float64, FloatArray, FloatType, Samples
 from dmkl.errors import DataError
 from dmkl.events import Observer, Progress, ignore
 from dmkl.runtime import Local, Runtime
-from dmkl.stack.compiled import asymmetry, cut, rows_of
+from dmkl.stack.compiled import asymmetry, cut, quadratic_forms_of, rows_of
 from dmkl.store import RepairLog
 
 T = TypeVar("T")
@@ -300,6 +300,14 @@ class ArraySource(Source):
 
     def tile(self, a: int, i: int, j: int) -> FloatArray:
         return self.array[a, self.grid.span(i), self.grid.span(j)]
+
+    def forms(self, i: int, kernels: Samples, coef: Float64) -> Float64 | None:
+        if self.grid.blocks > 1:
+            return None  # a large tile is read once for all coefficients
+        forms = np.empty((coef.shape[1], len(kernels)))
+        for own, form in zip(np.ascontiguousarray(coef.T), forms, strict=True):
+            quadratic_forms_of(self.array, kernels, np.flatnonzero(own), own, form)
+        return forms.T
 
     def cross(self, rows: Samples, columns: Samples) -> FloatArray:
         return self.array[:, rows[:, None], columns]
