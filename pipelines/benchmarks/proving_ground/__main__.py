@@ -17,7 +17,6 @@ import argparse
 import json
 import sys
 import time
-import zlib
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -29,7 +28,7 @@ from pipelines.benchmarks.proving_ground.fits import (
     ratio_of_default,
     seconds_of,
 )
-from pipelines.benchmarks.proving_ground.problems import Problem, problems
+from pipelines.benchmarks.proving_ground.problems import choose, problems
 from pipelines.benchmarks.proving_ground.profiles import FLOOR, within
 from pipelines.benchmarks.proving_ground.worker import Crew
 from pipelines.common.data import MissingData
@@ -60,7 +59,7 @@ def main(arguments: list[str] | None = None) -> int:
     if options.list:
         print(*(problem.name for problem in chosen), f"{len(chosen)} of {len(problems())} problems", sep="\n")
         return 0
-    limits = Limits(least=options.limit, most=options.limit, slow=options.limit) if options.limit else Limits()
+    limits = Limits(options.limit, most=options.limit, slow=options.limit) if options.limit else Limits()
     methods = [name for name in options.methods.split(",") if name]
     before = read(options.against) if options.against else {}
     rows, crew, started = [], Crew(), time.monotonic()
@@ -85,30 +84,6 @@ def main(arguments: list[str] | None = None) -> int:
     print(summary(rows, before))
     print(f"{time.monotonic() - started:.0f} s")
     return int(any(default_of(row)["status"] not in ("solved", "refused") for row in rows))
-
-
-def choose(only: str, skip: str = "", largest: int = 0, most: int = 0) -> list[Problem]:
-    """Problems by the words of their names, their samples, their number."""
-    found = [
-        problem
-        for problem in problems()
-        if (not only or named(problem, only))
-        and not (skip and named(problem, skip))
-        and problem.n <= (largest or problem.n)
-    ]
-    if not most:
-        return found
-    taken = {problem.name for problem in sorted(found, key=lambda problem: zlib.crc32(problem.name.encode()))[:most]}
-    return [problem for problem in found if problem.name in taken]
-
-
-def named(problem: Problem, words: str) -> bool:
-    """Whether all words of a part between commas are in the name; one that ends with a digit has to be a whole one."""
-    name = problem.name.split()
-    return any(
-        all(any(word == own or (not word[-1:].isdigit() and word in own) for own in name) for word in part.split())
-        for part in words.split(",")
-    )
 
 
 def read(path: Path) -> dict[str, Row]:

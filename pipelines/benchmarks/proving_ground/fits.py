@@ -28,6 +28,7 @@ class Limits:
     value : seconds per kernel value and class that the default has, if that is more
     most : seconds that no method may exceed
     slow : seconds of the papers' own algorithms
+    to_stop : seconds after its time in which a method has to end
     slow_samples, slow_share : the cut on which they run: this share of the problems with at most so many samples
     """
 
@@ -36,6 +37,7 @@ class Limits:
     value: float = 5e-8
     most: float = 120.0
     slow: float = 5.0
+    to_stop: float = 10.0
     slow_samples: int = 200
     slow_share: float = 0.2
 
@@ -57,14 +59,11 @@ def fitted(crew: Crew, problem: Problem, limits: Limits, chosen: Sequence[str] =
     names: list[str] = facts.pop("methods")
     if default_only:
         names = names[:1]
-    if chosen:
-        names = [name for name in names if name in chosen]
-    elif not limits.slow_cut(problem):
-        names = [name for name in names if name not in SLOW]
+    names = [name for name in names if name in chosen] if chosen else entered(problem, names, limits)
     best, results = math.inf, {}
     for name in names:
         values = float(facts["n"]) ** 2 * facts["s"] * facts["m"]
-        results[name] = crew.fit(problem, name, limits.of(name, best, values))
+        results[name] = crew.fit(problem, name, limits.of(name, best, values), limits.to_stop)
         if results[name]["status"] == "solved":
             best = min(best, results[name]["seconds"])
     return {
@@ -75,6 +74,11 @@ def fitted(crew: Crew, problem: Problem, limits: Limits, chosen: Sequence[str] =
         **facts,
         "fits": results,
     }
+
+
+def entered(problem: Problem, names: Sequence[str], limits: Limits) -> list[str]:
+    """The methods that take part on a problem."""
+    return [name for name in names if name not in SLOW or limits.slow_cut(problem)]
 
 
 def seconds_of(row: Row) -> dict[str, float]:

@@ -163,7 +163,7 @@ SHARES = (0.5, 0.1, 0.02, 3e-3, 5e-4, 1e-5, 5e-7)
 BANKS = ("linear-feature", "linear-view", "poly-view", "gauss-view", "gauss-feature", "subsets30", "mixed", "lowrank")
 ODD = ("duplicates", "zero", "identity", "one")
 Q = (1.0, 1.5, 2.0, 3.0, 8.0, math.inf)
-P = (1.0, 1.1, 1.5, 2.0, 4.0, math.inf)
+P = (1.0, 1.1, 1.25, 2.0, 4.0, math.inf)
 NORMS = ("1", "2", "21;1", "21;2", "12;1", "12;2")
 COMMON: Axes = {
     "n": SMALL,
@@ -400,6 +400,30 @@ def problems() -> tuple[Problem, ...]:
                 problem = replace(one, tol=tol)
                 found.setdefault(problem.name, problem)  # the deck may deal the same hand again
     return tuple(found.values())
+
+
+def choose(only: str = "", skip: str = "", largest: int = 0, most: int = 0) -> list[Problem]:
+    """Problems by words of their names, by their samples, and so many of those, drawn in an order of their own."""
+    found = [
+        problem
+        for problem in problems()
+        if (not only or _named(problem, only))
+        and not (skip and _named(problem, skip))
+        and problem.n <= (largest or problem.n)
+    ]
+    if not most:
+        return found
+    taken = {problem.name for problem in sorted(found, key=lambda problem: zlib.crc32(problem.name.encode()))[:most]}
+    return [problem for problem in found if problem.name in taken]
+
+
+def _named(problem: Problem, words: str) -> bool:
+    """Whether all words of a part between commas are in the name; one that ends with a digit has to be a whole one."""
+    name = problem.name.split()
+    return any(
+        all(any(word == own or (not word[-1:].isdigit() and word in own) for own in name) for word in part.split())
+        for part in words.split(",")
+    )
 
 
 def _of(row: Row, decks: dict[tuple[str, str], Deck]) -> Iterator[Problem]:

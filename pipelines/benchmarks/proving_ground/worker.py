@@ -29,11 +29,10 @@ from pipelines.common.experiment import Row
 
 SOON = 1.0  # seconds within which a refusal comes before the work
 REPEAT_BELOW, REPEATS = 0.5, 3  # shorter fits are repeated, and the fastest one counts
-TO_STOP = 10.0  # seconds after its time that a fit may take to end
 TO_BUILD = 300.0  # seconds
 WARM_UP = 60  # samples
-MEMORY = 5 << 30  # bytes that the process may take, as its stacks are told
-TOO_MUCH = 8 << 30  # bytes at which it is ended
+MEMORY = 4_500_000_000  # bytes that the process may take, as its stacks are told
+TOO_MUCH = 6_000_000_000  # bytes at which it is ended
 
 
 class Crew:
@@ -54,17 +53,17 @@ class Crew:
         self._built = problem
         return answer
 
-    def fit(self, problem: Problem, method: str, limit: float) -> Row:
-        """What came of one method; None for the method stands for the default."""
+    def fit(self, problem: Problem, method: str, limit: float, to_stop: float) -> Row:
+        """What came of one method, which is to end by itself within the limit, and is killed some seconds later."""
         if self._built != problem:
             self.build(problem)
-        return self._ask(("fit", problem, method, limit), limit)
+        return self._ask(("fit", problem, method, limit), limit, to_stop)
 
     def close(self) -> None:
         self._end()
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    def _ask(self, question: tuple[Any, ...], limit: float) -> Row:
+    def _ask(self, question: tuple[Any, ...], limit: float, to_stop: float = 0.0) -> Row:
         if self._process is None:
             self._line, end = self._context.Pipe()
             self._clock = self._context.Array("d", 3)  # seconds of compiling, since when it compiles now, begin
@@ -79,8 +78,8 @@ class Crew:
             begun = self._clock[2]
             spent = time.monotonic() - begun - _compiling(self._clock) if begun else 0.0
             waited = time.monotonic() - asked
-            if spent > limit + TO_STOP or waited > limit + TO_BUILD:
-                return self._given_up("killed", f"did not end {TO_STOP:g} s after its time of {limit:.0f} s", spent)
+            if spent > limit + to_stop or waited > limit + TO_BUILD:
+                return self._given_up("killed", f"did not end {to_stop:g} s after its time of {limit:g} s", spent)
             if self._process.exitcode is None and psutil.Process(self._process.pid).memory_info().rss > TOO_MUCH:
                 return self._given_up("killed", f"took more than {TOO_MUCH / 1e9:.1f} GB", spent)
         try:
