@@ -15,11 +15,13 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from dmkl._util.machine import cores
 from pipelines.benchmarks.proving_ground.fits import (
     Limits,
     contradiction,
@@ -34,8 +36,10 @@ from pipelines.benchmarks.proving_ground.worker import Crew
 from pipelines.common.data import MissingData
 from pipelines.common.experiment import Row
 
-CLOSE, SLOW_RATIO, SLOW_SECONDS = 1.2, 1.2, 5.0
+CLOSE = 1.2  # times the best method's seconds
 SHOWN = 15  # of the worst
+BUSY = 1.5  # load a core at which times are too long
+WAITED = 0.2  # seconds from which it is said that a fit waited
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -67,8 +71,8 @@ def main(arguments: list[str] | None = None) -> int:
         for number, problem in enumerate(chosen, 1):
             try:
                 row = fitted(crew, problem, limits, methods, options.default_only)
-            except MissingData as missing:
-                print(f"{problem.name}: {missing}", flush=True)
+            except (MissingData, RuntimeError) as error:
+                print(f"{number:4d}/{len(chosen)} {problem.name}: {error}", flush=True)
                 continue
             if not row["fits"]:
                 continue
@@ -82,7 +86,8 @@ def main(arguments: list[str] | None = None) -> int:
     finally:
         crew.close()
     print(summary(rows, before))
-    print(f"{time.monotonic() - started:.0f} s")
+    busy = os.getloadavg()[0] / cores()
+    print(f"{time.monotonic() - started:.0f} s" + f"; a busy machine, load {busy:.1f} a core" * (busy > BUSY))
     return int(any(default_of(row)["status"] not in ("solved", "refused") for row in rows))
 
 
@@ -98,7 +103,7 @@ def line(row: Row, before: Row | None = None) -> str:
     for name, fit in row["fits"].items():
         if fit["status"] == "solved":
             best = name == min(solved, key=solved.__getitem__) and len(row["fits"]) > 1
-            parts.append(f"{name} {fit['seconds']:.3f}" + "*" * best)
+            parts.append(f"{name} {fit['seconds']:.3f}" + "*" * best + _waited(fit))
         elif fit["status"] in ("late", "stalled"):
             gap = f"{fit['gap']:.1e}" if fit["gap"] is not None else "none"
             parts.append(f"{name} {fit['status'].upper()} {fit['seconds']:.1f} gap {gap}")
@@ -114,6 +119,12 @@ def line(row: Row, before: Row | None = None) -> str:
     if text := contradiction(row):
         lines.append(f"          CONTRADICTION: {text}")
     return "\n".join(lines)
+
+
+def _waited(fit: Row) -> str:
+    """A note about a fit that worked for less than half of its time: others had the cores, or threads waited."""
+    waited = fit["seconds"] > max(WAITED, 2 * fit.get("cpu", fit["seconds"]))
+    return f" (cpu {fit['cpu']:.2f})" if waited else ""
 
 
 def outcome(fit: Row) -> str:

@@ -30,7 +30,7 @@ FORMATS = {"seconds": ".3g", "median s": ".2g", "largest s": ".3g", "ratio": ".3
 def run(context: Context) -> Outcome:
     settings = context.settings
     chosen = choose(largest=settings["largest"], most=settings["problems"])
-    limits = Limits(*(settings[name] for name in ("limit", "times", "value", "most", "slow", "to_stop")))
+    limits = Limits(*(settings[name] for name in ("limit", "rival", "times", "value", "most", "slow", "to_stop")))
     crew, rows = Crew(), []
     try:
         for problem in chosen:
@@ -52,7 +52,7 @@ def run(context: Context) -> Outcome:
         ),
     ]
     raced = raced_ratios(rows)
-    figures = {
+    figures: dict[str, Sequence[Panel]] = {
         "proving-ground": profiles(rows, settings["horizon"]),
         "proving-ground-growth": [_growth_panel(rows)],
     }

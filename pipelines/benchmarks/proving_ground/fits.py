@@ -23,9 +23,10 @@ class Limits:
 
     Attributes
     ----------
-    least : seconds that every method has
-    times : as many times the seconds of the best method so far, if that is more
-    value : seconds per kernel value and class that the default has, if that is more
+    least : seconds of a method while none has solved the problem
+    rival : seconds of a method when another one has solved it, or
+    times : so many times the seconds of the best one so far, if that is more
+    value : seconds per kernel value and class while none has solved it, if that is more than `least`
     most : seconds that no method may exceed
     slow : seconds of the papers' own algorithms
     to_stop : seconds after its time in which a method has to end
@@ -33,6 +34,7 @@ class Limits:
     """
 
     least: float = 20.0
+    rival: float = 20.0
     times: float = 20.0
     value: float = 5e-8
     most: float = 120.0
@@ -45,8 +47,9 @@ class Limits:
         """The seconds of a method, where the best one so far took `best`, and infinite ones if there is none."""
         if method in SLOW:
             return self.slow
-        allowed = self.times * best if math.isfinite(best) else self.value * values
-        return min(max(self.least, allowed), self.most)
+        solved = math.isfinite(best)
+        allowed = max(self.rival, self.times * best) if solved else max(self.least, self.value * values)
+        return min(allowed, self.most)
 
     def slow_cut(self, problem: Problem) -> bool:
         chance = zlib.crc32(problem.name.encode()) / 2**32

@@ -7,6 +7,7 @@ kernel. All kernels of the banks have mean diagonal 1 unless their name says oth
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,10 @@ def linear(X: Array) -> Array:
     return unit(X @ X.T)
 
 
+def power(X: Array, degree: int) -> Array:
+    return np.asarray((X @ X.T + 1.0) ** degree)
+
+
 def polynomial(X: Array, degree: int) -> Array:
     return unit((X @ X.T / X.shape[1] + 1.0) ** degree)
 
@@ -50,6 +55,28 @@ def gaussian(X: Array, width: float) -> Array:
     D = squared(X)
     D *= X.dtype.type(-0.5 / (width**2 * middle(X)))
     return np.exp(D, out=D)
+
+
+def exponential(D: Array, width: float) -> Array:
+    """exp(-D / (w mean of D)) of distances."""
+    return np.asarray(np.exp(-D / (width * D.mean())))
+
+
+def sigmoid(X: Array) -> Array:
+    return np.asarray(np.tanh(X @ X.T / X.shape[1] - 0.5))
+
+
+def negative_distance(X: Array) -> Array:
+    return np.asarray(-np.sqrt(squared(X) / middle(X)))
+
+
+def hat(X: Array) -> Array:
+    return gaussian(X, 1.0) - 0.8 * gaussian(X, 0.3)
+
+
+def uneven(X: Array, widths: Array, transposed: bool = False) -> Array:
+    K = np.exp(-squared(X) / (2 * middle(X) * widths[:, None] ** 2))
+    return np.ascontiguousarray(K.T) if transposed else np.asarray(K)
 
 
 def squared(X: Array) -> Array:
@@ -89,45 +116,45 @@ def views_of(samples: Samples) -> dict[str, Array]:
 
 def linear_feature(samples: Samples, rng: np.random.Generator) -> list[Kernel]:
     """A kernel a feature, each its own group."""
-    return [(f"f{j}", lambda x=x: linear(x[:, None])) for j, x in enumerate(samples.X.T)]
+    return [(f"f{j}", partial(linear, x[:, None])) for j, x in enumerate(samples.X.T)]
 
 
 def linear_view(samples: Samples, rng: np.random.Generator) -> list[Kernel]:
-    return [(key, lambda X=X: linear(X)) for key, X in views_of(samples).items()]
+    return [(key, partial(linear, X)) for key, X in views_of(samples).items()]
 
 
 def poly_view(samples: Samples, rng: np.random.Generator) -> list[Kernel]:
     """Degrees 1 to 3 of a view, a group a view."""
-    return [(key, lambda X=X, d=d: polynomial(X, d)) for key, X in views_of(samples).items() for d in (1, 2, 3)]
+    return [(key, partial(polynomial, X, degree)) for key, X in views_of(samples).items() for degree in (1, 2, 3)]
 
 
 def poly_raw(samples: Samples, rng: np.random.Generator) -> list[Kernel]:
     """Polynomials that are not scaled, of features of deviations from 1 to 100: values from 1 to 1e15."""
     X = samples.X * np.geomspace(1.0, 100.0, samples.X.shape[1])
-    return [(f"d{d}", lambda d=d: (X @ X.T + 1.0) ** d) for d in (1, 2, 3)]
+    return [(f"d{degree}", partial(power, X, degree)) for degree in (1, 2, 3)]
 
 
 def gauss_view(samples: Samples, rng: np.random.Generator) -> list[Kernel]:
-    """Three widths of a view, a group a view; of distances exp(-D / (w mean))."""
+    """Three widths of a view, a group a view."""
     if samples.distances:
-        return [(key, lambda D=D, w=w: np.exp(-D / (w * D.mean()))) for key, D in samples.views.items() for w in WIDTHS]
-    return [(key, lambda X=X, w=w: gaussian(X, w)) for key, X in views_of(samples).items() for w in WIDTHS]
+        return [(key, partial(exponential, D, width)) for key, D in samples.views.items() for width in WIDTHS]
+    return [(key, partial(gaussian, X, width)) for key, X in views_of(samples).items() for width in WIDTHS]
 
 
 def gauss_whole(samples: Samples, rng: np.random.Generator) -> list[Kernel]:
     """Two widths of every view and of all features together: the ten kernels of the notes on dense support."""
     views = views_of(samples) | {"whole": samples.X}
-    return [(key, lambda X=X, w=w: gaussian(X, w)) for key, X in views.items() for w in (0.3**0.5, 1.0)]
+    return [(key, partial(gaussian, X, width)) for key, X in views.items() for width in (0.3**0.5, 1.0)]
 
 
 def gauss_two(samples: Samples, rng: np.random.Generator) -> list[Kernel]:
     """Two Gaussians in all, where n is large."""
-    return [("x", lambda w=w: gaussian(samples.X, w)) for w in (0.5, 1.0)]
+    return [("x", partial(gaussian, samples.X, width)) for width in (0.5, 1.0)]
 
 
 def gauss_feature(samples: Samples, rng: np.random.Generator) -> list[Kernel]:
     """Two widths on each feature, a group a feature."""
-    return [(f"f{j}", lambda x=x, w=w: gaussian(x[:, None], w)) for j, x in enumerate(samples.X.T) for w in (0.5, 2.0)]
+    return [(f"f{j}", partial(gaussian, x[:, None], width)) for j, x in enumerate(samples.X.T) for width in (0.5, 2.0)]
 
 
 def subsets(count: int) -> Bank:
@@ -135,7 +162,7 @@ def subsets(count: int) -> Bank:
 
     def bank(samples: Samples, rng: np.random.Generator) -> list[Kernel]:
         made = gaussians(samples.X.shape[1], count, rng)
-        return [(f"g{a % 10}", lambda one=one: one.matrix(samples.X, samples.X)) for a, one in enumerate(made)]
+        return [(f"g{a % 10}", partial(one.matrix, samples.X, samples.X)) for a, one in enumerate(made)]
 
     return bank
 
@@ -144,33 +171,30 @@ def mixed(samples: Samples, rng: np.random.Generator) -> list[Kernel]:
     """A linear, a quadratic and a Gaussian kernel of each view, a group a kind."""
     found: list[Kernel] = []
     for X in views_of(samples).values():
-        found += [
-            ("linear", lambda X=X: linear(X)),
-            ("quadratic", lambda X=X: polynomial(X, 2)),
-            ("gaussian", lambda X=X: gaussian(X, 1.0)),
-        ]
+        found.append(("linear", partial(linear, X)))
+        found.append(("quadratic", partial(polynomial, X, 2)))
+        found.append(("gaussian", partial(gaussian, X, 1.0)))
     return found
 
 
 def lowrank(samples: Samples, rng: np.random.Generator) -> list[Kernel]:
-    """Precomputed kernels of ranks 1 to 5, some of them random directions."""
+    """Precomputed kernels of ranks 1 to 5 of some features, and as many of random directions."""
     found: list[Kernel] = []
     for rank in range(1, 6):
-        U = samples.X[:, rng.integers(0, samples.X.shape[1], rank)]
-        found.append((f"r{rank}", lambda U=U: linear(U)))
-        V = rng.normal(size=(samples.n, rank))
-        found.append((f"r{rank}", lambda V=V: linear(V)))
+        some = samples.X[:, rng.integers(0, samples.X.shape[1], rank)]
+        found.append((f"r{rank}", partial(linear, some)))
+        found.append((f"r{rank}", partial(linear, rng.normal(size=(samples.n, rank)))))
     return found
 
 
 def one(samples: Samples, rng: np.random.Generator) -> list[Kernel]:
     """A single kernel: nothing to choose."""
-    return [("x", lambda: gaussian(samples.X, 1.0))]
+    return [("x", partial(gaussian, samples.X, 1.0))]
 
 
 def duplicates(samples: Samples, rng: np.random.Generator) -> list[Kernel]:
     """Every kernel three times: twice in its group, once in the next one."""
-    kernels = gauss_view(samples, rng) if samples.distances else mixed(samples, rng)[:6]
+    kernels = mixed(samples, rng)[:6]
     groups = list(dict.fromkeys(group for group, _ in kernels))
     again = [(groups[(groups.index(group) + 1) % len(groups)], make) for group, make in kernels]
     return [*kernels, *kernels, *again]
@@ -178,25 +202,21 @@ def duplicates(samples: Samples, rng: np.random.Generator) -> list[Kernel]:
 
 def with_zero(samples: Samples, rng: np.random.Generator) -> list[Kernel]:
     """A zero kernel inside a group, and one that is a group of its own."""
-    kernels, nothing = gauss_view(samples, rng), lambda: np.zeros((samples.n, samples.n))
+    kernels, nothing = gauss_view(samples, rng), partial(np.zeros, (samples.n, samples.n))
     return [*kernels, (kernels[0][0], nothing), ("nothing", nothing)]
 
 
 def with_identity(samples: Samples, rng: np.random.Generator) -> list[Kernel]:
     """The identity fits every labelling; the kernel of ones does nothing that an intercept does not."""
-    ones = np.ones((1, samples.n))
-    return [*linear_view(samples, rng), ("identity", lambda: np.eye(samples.n)), ("ones", lambda: ones.T @ ones)]
+    ones = partial(np.ones, (samples.n, samples.n))
+    return [*linear_view(samples, rng), ("identity", partial(np.eye, samples.n)), ("ones", ones)]
 
 
 def indefinite(samples: Samples, rng: np.random.Generator) -> list[Kernel]:
-    """Sigmoids, negative distances and a difference of Gaussians."""
+    """Sigmoids, negative distances and differences of Gaussians."""
     found: list[Kernel] = []
     for key, X in views_of(samples).items():
-        found += [
-            (key, lambda X=X: np.tanh(X @ X.T / X.shape[1] - 0.5)),
-            (key, lambda X=X: -np.sqrt(squared(X) / middle(X))),
-            (key, lambda X=X: gaussian(X, 1.0) - 0.8 * gaussian(X, 0.3)),
-        ]
+        found += [(key, partial(function, X)) for function in (sigmoid, negative_distance, hat)]
     return found
 
 
@@ -205,8 +225,8 @@ def nonsymmetric(samples: Samples, rng: np.random.Generator) -> list[Kernel]:
     found: list[Kernel] = []
     for key, X in views_of(samples).items():
         widths = rng.uniform(0.5, 2.0, samples.n)
-        values = np.exp(-squared(X) / (2 * middle(X) * widths[:, None] ** 2))
-        found += [(key, lambda K=values: K), (key, lambda K=values: np.ascontiguousarray(K.T))]
+        found.append((key, partial(uneven, X, widths)))
+        found.append((key, partial(uneven, X, widths, transposed=True)))
     return found
 
 

@@ -390,7 +390,10 @@ TABLE: tuple[Row, ...] = (
 
 @cache
 def problems() -> tuple[Problem, ...]:
-    """All problems, in the order of the table; small ones are there with both tolerances."""
+    """All problems, in the order of the table, but those that grow by their samples: then they share kernels.
+
+    Small ones are there with both tolerances.
+    """
     found: dict[str, Problem] = {}
     decks: dict[tuple[str, str], Deck] = {}
     for row in TABLE:
@@ -399,7 +402,7 @@ def problems() -> tuple[Problem, ...]:
             for tol in row.tols or fine:
                 problem = replace(one, tol=tol)
                 found.setdefault(problem.name, problem)  # the deck may deal the same hand again
-    return tuple(found.values())
+    return tuple(sorted(found.values(), key=lambda problem: problem.n if problem.row == "growth" else 0))
 
 
 def choose(only: str = "", skip: str = "", largest: int = 0, most: int = 0) -> list[Problem]:
@@ -428,7 +431,7 @@ def _named(problem: Problem, words: str) -> bool:
 
 def _of(row: Row, decks: dict[tuple[str, str], Deck]) -> Iterator[Problem]:
     """The problems of a row, without their tolerances."""
-    unknown = {"formulation", "row", "constants", "tol"} & set(row.cross | row.deal)
+    unknown = {"formulation", "row", "constants", "tol"} & {*row.cross, *row.deal}
     assert not unknown, f"{unknown} of {row.name} are no axes"
     for hand in itertools.product(*row.cross.values(), range(row.times)):
         values = dict(zip(row.cross, hand[:-1], strict=True))
@@ -447,7 +450,8 @@ class Deck:
     """The values of an axis, dealt in shuffled rounds."""
 
     def __init__(self, values: Sequence[Any], seed: int) -> None:
-        self._values, self._rng, self._left = list(values), np.random.default_rng(seed), []
+        self._values, self._rng = list(values), np.random.default_rng(seed)
+        self._left: list[Any] = []
 
     def deal(self) -> Any:
         if not self._left:
