@@ -7,6 +7,7 @@ import math
 import pkgutil
 from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from dmkl.problems.losses import LOSSES
 from dmkl.problems.mikl import NORMS
 from dmkl.problems.obscure import LOSSES as OBSCURE_LOSSES
 from dmkl.solvers.methods import METHODS, methods_of
+from pipelines.benchmarks.proving_ground import __main__ as command
 from pipelines.benchmarks.proving_ground import fits, worker
 from pipelines.benchmarks.proving_ground.kernels import BANKS, array_of, scales
 from pipelines.benchmarks.proving_ground.problems import SHORT, Deck, OfLargest, Problem, choose, problems
@@ -54,7 +56,7 @@ def test_every_formulation_is_there() -> None:
 
 
 def test_every_loss_norm_and_exponent_is_there() -> None:
-    """Who registers a loss, a norm or a formulation adds it to the table of the ground."""
+    """Losses and norms are there when they are registered; a formulation, mode or exponent has to be added."""
     assert values(dmkl.SpicyMKL, "loss") == set(LOSSES)
     assert values(dmkl.UniformMKL, "loss") | {"hinge"} == set(LOSSES)  # its default needs no word
     assert {kind for kind in FORMULATIONS if issubclass(kind, WithLoss)} == {dmkl.SpicyMKL, dmkl.UniformMKL}
@@ -191,7 +193,7 @@ def test_constants_are_shares_of_the_largest() -> None:
         assert not fit.weights.any()
 
 
-def test_what_a_fit_tells(monkeypatch: pytest.MonkeyPatch, tmp_path: object) -> None:
+def test_what_a_fit_tells(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """In this process, as a worker does it: solved, out of time, refused, failed."""
     monkeypatch.setattr(worker, "_watch_compiler", lambda clock: None)
     bench = worker._Bench([0.0, 0.0, 0.0], tmp_path)
@@ -227,6 +229,51 @@ def test_a_worker_that_does_not_end_is_killed() -> None:
         assert crew.fit(fast, "svm", 20.0, 1.0)["status"] == "solved"
     finally:
         crew.close()
+
+
+# --- the command
+
+
+class Idle:
+    """A crew without work."""
+
+    def close(self) -> None:
+        pass
+
+
+def test_the_command_prints_a_line_a_problem_and_the_worst(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    seconds = {"iris": 0.5, "wine": 0.1}
+    states = {"breast_cancer": "late"}
+
+    def fitted(crew: Idle, problem: Problem, *_: object) -> dict[str, object]:
+        status = states.get(problem.data, "solved")
+        fit = {"status": status, "seconds": seconds.get(problem.data, 20.0), "note": "", "gap": 0.5, "warnings": []}
+        rival = {"status": "solved", "seconds": 0.1, "note": "", "warnings": ["RuntimeWarning: overflow"]}
+        facts = {"name": problem.name, "row": problem.row, "kind": problem.kind, "s": 4, "m": 3, "n": problem.n}
+        return facts | {"fits": {"first": fit, "second": rival}}
+
+    monkeypatch.setattr(command, "Crew", Idle)
+    monkeypatch.setattr(command, "fitted", fitted)
+    file = tmp_path / "before.jsonl"
+    assert command.main(["--only", "core q2 linear", "--save", str(file)]) == 1
+    told = capsys.readouterr().out
+    assert "   1/3 vskl q2 C1 iris n150 linear-feature tol1e-06 core" in told
+    assert "first 0.500  second 0.100*" in told
+    assert "first LATE 20.0 gap 5.0e-01" in told
+    assert "second: RuntimeWarning: overflow" in told
+    assert "default: 3 problems, 1 late, 2 solved" in told
+    assert "default within 1.2 of the best: 33 % of 3" in told
+    assert "     5.0 x  vskl q2 C1 iris" in told
+    seconds["iris"], states["breast_cancer"], states["wine"] = 0.25, "solved", "killed"
+    command.main(["--only", "core q2 linear", "--against", str(file)])
+    told = capsys.readouterr().out
+    assert "solved -> killed  vskl q2 C1 wine" in told
+    assert "late -> solved  vskl q2 C1 breast_cancer" in told
+    assert "0.50 x the time  vskl q2 C1 iris" in told
+    assert command.main(["--list", "--only", "core q2 linear"]) == 0
+    assert capsys.readouterr().out.endswith(f"3 of {len(problems())} problems\n")
 
 
 # --- arithmetic

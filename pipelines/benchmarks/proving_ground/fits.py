@@ -34,7 +34,7 @@ class Limits:
     """
 
     least: float = 20.0
-    rival: float = 20.0
+    rival: float = 10.0
     times: float = 20.0
     value: float = 5e-8
     most: float = 120.0

@@ -22,6 +22,8 @@ import numpy as np
 import dmkl
 from dmkl.data import Labels, make_labels
 from dmkl.problems.base import Formulation
+from dmkl.problems.losses import LOSSES
+from dmkl.problems.mikl import NORMS
 from dmkl.stack import KernelStack
 from pipelines.benchmarks.proving_ground.kernels import largest_scale
 from pipelines.benchmarks.proving_ground.samples import SOURCES, Samples, draw
@@ -164,7 +166,8 @@ BANKS = ("linear-feature", "linear-view", "poly-view", "gauss-view", "gauss-feat
 ODD = ("duplicates", "zero", "identity", "one")
 Q = (1.0, 1.5, 2.0, 3.0, 8.0, math.inf)
 P = (1.0, 1.1, 1.25, 2.0, 4.0, math.inf)
-NORMS = ("1", "2", "21;1", "21;2", "12;1", "12;2")
+OF_TARGETS = tuple(name for name, loss in LOSSES.items() if loss.regression)
+OF_CLASSES = (*(name for name in LOSSES if name not in OF_TARGETS), "squared")
 COMMON: Axes = {
     "n": SMALL,
     "noise": (0.0, 0.1, 0.3),
@@ -206,11 +209,17 @@ TABLE: tuple[Row, ...] = (
     Row("lp", dmkl.LpMKL, {"p": P}, {**COMMON, "C": C, "data": (*TWO, *MANY, *LABELLED)}, times=3),
     # the average kernel
     Row("uniform", dmkl.UniformMKL, {"intercept": (True, False)}, {**COMMON, "C": C, "data": (*TWO, *FEW)}, times=4),
-    Row("uniform", dmkl.UniformMKL, {"loss": ("logistic", "squared")}, {**COMMON, "C": C, "data": TWO}, times=3),
     Row(
         "uniform",
         dmkl.UniformMKL,
-        {"loss": ("squared", "epsilon")},
+        {"loss": tuple(loss for loss in OF_CLASSES if loss != "hinge")},
+        {**COMMON, "C": C, "data": TWO},
+        times=3,
+    ),
+    Row(
+        "uniform",
+        dmkl.UniformMKL,
+        {"loss": OF_TARGETS},
         {**COMMON, "C": C, "data": REAL, "targets": (1.0, 1.0, 1e8, 1e-8)},
         times=3,
     ),
@@ -218,14 +227,14 @@ TABLE: tuple[Row, ...] = (
     Row(
         "spicy",
         dmkl.SpicyMKL,
-        {"loss": ("hinge", "logistic", "squared")},
+        {"loss": OF_CLASSES},
         {**COMMON, "C": [OfLargest(share) for share in SHARES], "ridge": (0.0, 0.0, 0.1), "data": (*TWO, *FEW)},
         times=7,
     ),
     Row(
         "spicy",
         dmkl.SpicyMKL,
-        {"loss": ("squared", "epsilon")},
+        {"loss": OF_TARGETS},
         {
             **COMMON,
             "C": [OfLargest(share) for share in SHARES],
@@ -238,7 +247,7 @@ TABLE: tuple[Row, ...] = (
     Row(
         "spicy",
         dmkl.SpicyMKL,
-        {"loss": ("hinge", "logistic", "squared"), "C": (0.0,)},
+        {"loss": OF_CLASSES, "C": (0.0,)},
         {"ridge": (0.01, 1.0, 100.0), "data": TWO, "n": SMALL, "kernels": BANKS, "noise": (0.1,)},
     ),
     # one weight vector for all classes or labels
@@ -266,7 +275,7 @@ TABLE: tuple[Row, ...] = (
     Row(
         "mikl",
         dmkl.MIKL,
-        {"norm": NORMS},
+        {"norm": tuple(NORMS)},
         {
             **COMMON,
             "lam": [OfLargest(share) for share in (0.9, 0.3, 0.1, 0.01, 1e-3, 1e-5)],
@@ -280,7 +289,7 @@ TABLE: tuple[Row, ...] = (
     Row(
         "mikl",
         dmkl.MIKL,
-        {"norm": NORMS},
+        {"norm": tuple(NORMS)},
         {
             "lam": (1.0, OfLargest(0.01)),
             "n": (1000,),
@@ -294,7 +303,7 @@ TABLE: tuple[Row, ...] = (
     Row(
         "many",
         dmkl.SpicyMKL,
-        {"kernels": ("subsets1000", "subsets3000"), "loss": ("hinge", "logistic", "squared")},
+        {"kernels": ("subsets1000", "subsets3000"), "loss": OF_CLASSES},
         {**WIDE, "data": ("sonar", "splice", "ringnorm"), "n": (200,), "C": (OfLargest(0.1), OfLargest(0.01))},
     ),
     Row("many", dmkl.VSKL, {"q": (1.0, 2.0, math.inf)}, {**WIDE, "kernels": ("subsets300",), "data": TWO, "n": (200,)}),
@@ -333,7 +342,7 @@ TABLE: tuple[Row, ...] = (
     Row(
         "huge",
         dmkl.SpicyMKL,
-        {"loss": ("hinge", "logistic", "squared")},
+        {"loss": OF_CLASSES},
         {**HUGE, "C": (OfLargest(0.01),), "scale": (1e6,)},
     ),
     # noisy labels and dense support, growing
@@ -344,7 +353,7 @@ TABLE: tuple[Row, ...] = (
     Row(
         "growth",
         dmkl.SpicyMKL,
-        {"loss": ("hinge", "logistic", "squared"), "C": (OfLargest(0.05),), **GROWTH},
+        {"loss": OF_CLASSES, "C": (OfLargest(0.05),), **GROWTH},
         tols=(TOL,),
     ),
     Row(
