@@ -8,6 +8,7 @@ import pkgutil
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -212,6 +213,11 @@ def test_what_a_fit_tells(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> No
     refused = bench._once(indefinite, "interior", 20.0)
     assert refused["status"] == "refused"
     assert "needs positive semidefinite kernels" in refused["note"]
+    told = worker._told(
+        SimpleNamespace(objective=1e-14, dual=0.0, converged=True, out_of_time=False, rounds=1, passes=1, svm_calls=1),
+        1e-3,
+    )
+    assert (told["status"], told["note"]) == ("stalled", "says that it converged")
     monkeypatch.setattr(dmkl, "solve", lambda *_, **__: 1 / 0)
     assert bench._once(indefinite, "interior", 20.0)["status"] == "failed"
 
@@ -272,6 +278,10 @@ def test_the_command_prints_a_line_a_problem_and_the_worst(
     assert "solved -> killed  vskl q2 C1 wine" in told
     assert "late -> solved  vskl q2 C1 breast_cancer" in told
     assert "0.50 x the time  vskl q2 C1 iris" in told
+    assert command.main(["--list", "--failed", str(file)]) == 0
+    assert capsys.readouterr().out == (
+        f"vskl q2 C1 breast_cancer n569 linear-feature tol1e-06 core\n1 of {len(problems())} problems\n"
+    )
     assert command.main(["--list", "--only", "core q2 linear"]) == 0
     assert capsys.readouterr().out.endswith(f"3 of {len(problems())} problems\n")
 
@@ -304,8 +314,9 @@ def test_slopes_are_of_the_larger_half() -> None:
 
 def test_bounds_that_exclude_each_other_are_told() -> None:
     def row(**fits_: tuple[float, float]) -> dict[str, object]:
-        return {"fits": {name: {"status": "solved", "primal": p, "dual": d} for name, (p, d) in fits_.items()}}
+        told = {name: {"status": "solved", "primal": p, "dual": d} for name, (p, d) in fits_.items()}
+        return {"tol": 1e-3, "fits": told}
 
     assert fits.contradiction(row(a=(10.0, 9.0), b=(11.0, 9.9))) == ""
     assert fits.contradiction(row(a=(10.0, 9.0), b=(11.0, 10.5))) == "b proves at least 10.5, a has 10"
-    assert fits.contradiction(row(a=(10.0, 9.0), b=(11.0, 10.0 + 1e-11))) == ""
+    assert fits.contradiction(row(a=(10.0, 9.0), b=(11.0, 10.0 + 1e-5))) == ""

@@ -5,6 +5,7 @@
     python -m pipelines.benchmarks.proving_ground --only "vskl iris,l1 growth"  all words of one of the parts
     python -m pipelines.benchmarks.proving_ground --only mikl --save before.jsonl
     python -m pipelines.benchmarks.proving_ground --only mikl --against before.jsonl
+    python -m pipelines.benchmarks.proving_ground --failed before.jsonl --against before.jsonl
 
 Words are found in the names of problems; "n300" is one, "n3" is not it. `--most` draws some of the problems that are
 left, always the same. Seconds do not count what numba compiles. Times below 0.02 s count as that much in ratios. The
@@ -37,6 +38,7 @@ from pipelines.common.data import MissingData
 from pipelines.common.experiment import Row
 
 CLOSE = 1.2  # times the best method's seconds
+LONG = 5.0  # seconds
 SHOWN = 15  # of the worst
 BUSY = 1.5  # load a core at which times are too long
 WAITED = 0.2  # seconds from which it is said that a fit waited
@@ -52,6 +54,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--skip", default="", metavar="WORDS", help="not those with all of these words")
     parser.add_argument("--most", type=int, default=0, metavar="N", help="so many problems, drawn from those")
     parser.add_argument("--largest", type=int, default=0, metavar="N", help="problems of up to so many samples")
+    parser.add_argument("--failed", type=Path, metavar="FILE", help="only what these results have unsolved or over 5 s")
     parser.add_argument("--default-only", action="store_true", help="the default method alone")
     parser.add_argument("--methods", default="", metavar="NAMES", help="these methods alone, with commas")
     parser.add_argument("--limit", type=float, default=0.0, metavar="S", help="seconds that a method may take")
@@ -60,6 +63,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--against", type=Path, metavar="FILE", help="compare with results that were saved earlier")
     options = parser.parse_args(arguments)
     chosen = choose(options.only, options.skip, options.largest, options.most)
+    if options.failed:
+        known = read(options.failed)
+        chosen = [problem for problem in chosen if problem.name in known and _failed(default_of(known[problem.name]))]
     if options.list:
         print(*(problem.name for problem in chosen), f"{len(chosen)} of {len(problems())} problems", sep="\n")
         return 0
@@ -89,6 +95,10 @@ def main(arguments: list[str] | None = None) -> int:
     busy = os.getloadavg()[0] / cores()
     print(f"{time.monotonic() - started:.0f} s" + f"; a busy machine, load {busy:.1f} a core" * (busy > BUSY))
     return int(any(default_of(row)["status"] not in ("solved", "refused") for row in rows))
+
+
+def _failed(fit: Row) -> bool:
+    return fit["status"] != "solved" or fit["seconds"] > LONG
 
 
 def read(path: Path) -> dict[str, Row]:

@@ -225,10 +225,10 @@ def _told(fit: dmkl.Fit, tol: float) -> Row:
     objective, dual = np.atleast_1d(fit.objective), np.atleast_1d(fit.dual)
     with np.errstate(all="ignore"):
         gap = float(np.max((objective - dual) / np.abs(objective))) if (objective != dual).any() else 0.0
-    late = "late" if fit.out_of_time else "stalled"
+    near, late = gap <= 1.01 * tol, "late" if fit.out_of_time else "stalled"
     return {
-        "status": "solved" if fit.converged and gap <= 1.01 * tol else late,
-        "note": "",
+        "status": "solved" if fit.converged and near else late,
+        "note": "" if near or not fit.converged else "says that it converged",
         "gap": gap if np.isfinite(gap) else None,
         "primal": float(objective.sum()),
         "dual": float(dual.sum()),
