@@ -5,6 +5,10 @@ An operator holds its kernels in memory as one block, or reads them from the sta
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
@@ -14,8 +18,20 @@ from dmkl._util.jit import jit
 from dmkl._util.types import Float64, FloatArray, Mask, Samples
 from dmkl.solvers.working_sets import BLOCK_MEMORY
 from dmkl.stack import KernelStack
+from dmkl.stack.compiled import cut, rows_of
 
 SQUARE = 32
+
+
+@dataclass(frozen=True)
+class HeldOptions:
+    """When kernels in memory are read by several threads."""
+
+    values_a_thread: int = 4_000_000  # kernel values; fewer are read by one thread
+    pieces: int = 4  # of a sum, for each thread
+
+
+HELD = HeldOptions()
 
 
 # reassociation lets the sums run in vector registers; the order is fixed when compiling, not at run time
@@ -122,6 +138,82 @@ class KernelOperator(Protocol):
 
     def matrix(self, weights: Float64, dtype: DTypeLike) -> FloatArray | None:
         """(n, n): the weighted sum of the kernels; None if it does not fit in memory."""
+
+
+@jit(fastmath={"reassoc", "contract"})
+def sum_rows(K: FloatArray, kernels: Samples, weights: FloatArray, total: FloatArray, first: int, last: int) -> None:
+    """Rows first to last of total = sum_a weights[a] K[kernels[a]], four kernels at a time, in the type of `total`."""
+    n, count = total.shape[1], kernels.shape[0]
+    fours = count - count % 4
+    for i in range(first, last):
+        row = total[i]
+        row[:] = 0
+        for p in range(0, fours, 4):
+            k0, k1 = K[kernels[p], i], K[kernels[p + 1], i]
+            k2, k3 = K[kernels[p + 2], i], K[kernels[p + 3], i]
+            w0, w1, w2, w3 = weights[p], weights[p + 1], weights[p + 2], weights[p + 3]
+            for j in range(n):
+                row[j] += (w0 * k0[j] + w1 * k1[j]) + (w2 * k2[j] + w3 * k3[j])
+        for p in range(fours, count):
+            k0, w0 = K[kernels[p], i], weights[p]
+            for j in range(n):
+                row[j] += w0 * k0[j]
+
+
+@jit(fastmath={"reassoc", "contract"})
+def add_products(kernel: FloatArray, rows: Samples, beta: Float64, product: Float64) -> None:
+    """product += kernel beta for a symmetric kernel: rows of the support, four at a time."""
+    n, count = product.shape[0], rows.shape[0]
+    fours = count - count % 4
+    for p in range(0, fours, 4):
+        k0, k1, k2, k3 = kernel[rows[p]], kernel[rows[p + 1]], kernel[rows[p + 2]], kernel[rows[p + 3]]
+        b0, b1, b2, b3 = beta[rows[p]], beta[rows[p + 1]], beta[rows[p + 2]], beta[rows[p + 3]]
+        for j in range(n):
+            product[j] += (b0 * np.float64(k0[j]) + b1 * np.float64(k1[j])) + (
+                b2 * np.float64(k2[j]) + b3 * np.float64(k3[j])
+            )
+    for p in range(fours, count):
+        k0, b0 = kernel[rows[p]], beta[rows[p]]
+        for j in range(n):
+            product[j] += b0 * np.float64(k0[j])
+
+
+class HeldKernels:
+    """Kernels (s, n, n) in memory, symmetric, read by some threads; no sum depends on their number."""
+
+    def __init__(self, K: FloatArray, threads: int = 1) -> None:
+        self._K = K
+        self._threads = threads if K.size > HELD.values_a_thread else 1
+        self.dtype = K.dtype
+
+    def sum_into(self, total: FloatArray, weights: Float64) -> None:
+        """total (n, n) = sum_a weights[a] K_a, in the type of `total`; kernels without weight are not read."""
+        kernels = np.flatnonzero(weights)
+        factors = weights[kernels].astype(total.dtype)
+        edges = np.linspace(0, len(total), HELD.pieces * self._threads + 1).astype(np.int64)
+        self._each(sum_rows, ((self._K, kernels, factors, total, *span) for span in itertools.pairwise(edges)))
+
+    def products(self, beta: Float64) -> Float64:
+        """(s, n): K_a beta of every kernel, from the rows of the support."""
+        rows, found = np.flatnonzero(beta), np.zeros(self._K.shape[:2])
+        self._each(add_products, ((kernel, rows, beta, one) for kernel, one in zip(self._K, found, strict=True)))
+        return found
+
+    def part(self, samples: Samples) -> FloatArray:
+        """(s, samples, samples), for ascending samples."""
+        part = np.empty((len(self._K), len(samples), len(samples)), self.dtype)
+        pairs = zip(self._K, part, strict=True)
+        self._each(cut, ((rows_of(kernel), samples, samples, layer, 0, 0) for kernel, layer in pairs))
+        return part
+
+    def _each(self, function: Callable[..., None], tasks: Iterable[tuple[object, ...]]) -> None:
+        if self._threads == 1:
+            for task in tasks:
+                function(*task)
+            return
+        with ThreadPoolExecutor(self._threads) as pool:
+            for _ in pool.map(lambda task: function(*task), tasks):
+                pass
 
 
 class BlockKernels:

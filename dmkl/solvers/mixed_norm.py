@@ -1,7 +1,10 @@
-"""VSKL, L1MKL and LpMKL on working sets: weights by a block method, then the SVM at these weights.
+"""VSKL, L1MKL and LpMKL on working sets: the block methods, the rule that chooses one, and what a block yields.
 
-A compact block is solved whole, by the interior point method or by mirror descent; the SVM at its weights gives the
-sparse alpha, and the certificate needs nothing else.
+Newton's method in the weights ends with an SVM. The interior point method and mirror descent yield weights; the SVM at
+these weights gives the sparse alpha, and the certificate needs nothing else.
+
+The method "automatic" takes the one that is fastest for a block by its sizes (`fastest`). A method that does not reach
+the tolerance hands over to the next: none is best on every problem, and a proof counts wherever it comes from.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ from typing import TypeAlias
 
 import numpy as np
 
+from dmkl._util.stopping import must_stop
 from dmkl._util.types import Float64, FloatArray, Mask, Samples
 from dmkl.oracles import ORACLES
 from dmkl.problems.norms import MixedNorm
@@ -22,14 +26,17 @@ from dmkl.solvers.fixed_weights import outlined
 from dmkl.solvers.interior_point import solve_screened
 from dmkl.solvers.kernel_operators import combine, quadratic_forms
 from dmkl.solvers.mirror import MirrorOptions, solve_mirror
+from dmkl.solvers.newton import solve_newton
 from dmkl.solvers.problem import Problem, Solver
 from dmkl.solvers.state import State
 from dmkl.solvers.working_sets import (
+    BLOCK_MEMORY,
     BlockOptions,
     BlockProblem,
     BlockSolution,
     ClassMethod,
     OneVsRest,
+    block_room,
     own_layers,
     whole,
 )
@@ -40,33 +47,48 @@ SolveWeights: TypeAlias = Callable[[FloatArray, Float64, Float64, MixedNorm, flo
 
 @dataclass(frozen=True)
 class MixedNormOptions:
-    """Tolerances of compact problems, and which kernels they hold."""
+    """Tolerances of compact problems, which kernels they hold, and which method is taken."""
 
     block_share: float = 0.5  # of the tolerance, for the block; the rest is for the samples outside
     candidate: float = 0.8  # kernels whose quadratic form reaches this share of their group's largest stay in the block
     negligible: float = 0.01  # weights below this times the tolerance times the largest become zero: passes skip them
     tighten: float = 0.02  # a block method's tolerance from one attempt to the next
     svm_share: float = 0.02  # of the tolerance, for the SVM at the weights: slacks count C times in the primal value
+    small: int = 500  # samples up to which the interior point method is the fastest,
+    many: int = 150  # kernels from which it is so
+    small_with_many: int = 1500  # up to this many samples
+    dense: float = 0.3  # working sets with more than this share of an array's samples take all of them, uncopied
 
 
 OPTIONS = MixedNormOptions()
 
 
 @dataclass(frozen=True)
-class BlockMethod:
-    """How a block is solved, to which share of the whole tolerance, and in how many attempts at most."""
+class WeightsMethod:
+    """A method that yields weights: to which share of the whole tolerance it solves a block, in how many attempts."""
 
     solve: SolveWeights
     share: float
     attempts: int = 1
 
 
-BLOCK_METHODS: dict[str, BlockMethod] = {
+WEIGHTS_METHODS: dict[str, WeightsMethod] = {
     # only the weights of interior points are used; with kinks in the norm (q = inf) nearly right ones may not be enough
-    "interior": BlockMethod(solve_screened, share=0.3, attempts=3),
-    "mirror": BlockMethod(solve_mirror, share=0.4),
-    "mirror-paper": BlockMethod(partial(solve_mirror, options=MirrorOptions(rule="paper")), share=0.4),
+    "interior": WeightsMethod(solve_screened, share=0.3, attempts=3),
+    "mirror": WeightsMethod(solve_mirror, share=0.4),
+    "mirror-paper": WeightsMethod(partial(solve_mirror, options=MirrorOptions(rule="paper")), share=0.4),
 }
+AUTOMATIC, NEWTON = "automatic", "newton"
+
+
+def fastest(samples: int, kernels: int, options: MixedNormOptions = OPTIONS) -> list[str]:
+    """The methods in the order in which "automatic" tries them on a block of this size.
+
+    An interior point step factors a matrix of all samples, whatever the number of kernels; an evaluation of Newton's
+    method only reads the kernels, but its model grows with their number (`decisions/automatic-method.md`).
+    """
+    interior = samples <= (options.small if kernels < options.many else options.small_with_many)
+    return ["interior", NEWTON, "mirror"] if interior else [NEWTON, "mirror", "interior"]
 
 
 def build(formulation: MixedNormMKL, problem: Problem) -> Solver:
@@ -76,20 +98,58 @@ def build(formulation: MixedNormMKL, problem: Problem) -> Solver:
     return OneVsRest(MixedNormMethod(formulation.C, norm, problem.method, OPTIONS), problem.stack.dtype)
 
 
+def _sum_fits(problem: Problem) -> bool:
+    """Whether a weighted sum of all kernels, beside the copy that an SVM makes of it, fits in memory."""
+    return BLOCK_MEMORY.in_flight * problem.stack.dtype.itemsize * problem.n**2 <= block_room(problem)
+
+
+@dataclass(frozen=True)
+class _Attempt:
+    """A solution of a block, and its primal value there."""
+
+    solution: BlockSolution
+    primal: float
+
+    @property
+    def gap(self) -> float:
+        return relative_gap(self.primal, self.solution.dual)
+
+    def or_better(self, other: _Attempt) -> _Attempt:
+        """The better primal and the better dual point of this and a later attempt, and the work of both."""
+        best, rest = (other, self) if other.primal < self.primal else (self, other)
+        solution, second = best.solution, rest.solution
+        if second.dual > solution.dual:
+            solution = replace(solution, dual=second.dual, proof=second.proof, proof_forms=second.proof_forms)
+        svm_calls = solution.svm_calls + second.svm_calls
+        oracle_calls = solution.oracle_calls + second.oracle_calls
+        return _Attempt(replace(solution, svm_calls=svm_calls, oracle_calls=oracle_calls), best.primal)
+
+
 @dataclass(frozen=True)
 class MixedNormMethod(ClassMethod):
     """Blocks of the kernels that matter; weights for each class."""
 
     C: float
     norm: MixedNorm
-    block_method: str
+    method: str
     options: MixedNormOptions = field(default_factory=MixedNormOptions)
 
     def first_weights(self, problem: Problem) -> Float64:
         return np.tile(self.norm.uniform(), (problem.m, 1))
 
     def first_state(self, problem: Problem, state: State) -> State:
-        return outlined(problem, state, self.norm.uniform(), self.C)
+        """The samples that matter at equal weights, or all samples of an array where most of them would matter."""
+        newton = self.method == NEWTON or (
+            self.method == AUTOMATIC and fastest(problem.n, problem.stack.s)[0] == NEWTON
+        )
+        uncopied = newton and problem.stack.in_one_array and not problem.runtime.remote
+        if uncopied and problem.m == 1 and _sum_fits(problem):
+            return replace(state, working=np.ones_like(state.working))  # Newton's method has its own first guess
+        state = outlined(problem, state, self.norm.uniform(), self.C)
+        if uncopied and _sum_fits(problem):
+            dense = state.working.mean(axis=0) > self.options.dense
+            state = replace(state, working=state.working | dense)
+        return state
 
     def layers(self, problem: Problem, active: Mask) -> int:
         return own_layers(problem, int(active.sum()))
@@ -98,19 +158,50 @@ class MixedNormMethod(ClassMethod):
         return {"kernels": [A.tolist() for A in kernels]}
 
     def solve(self, problem: BlockProblem) -> BlockSolution:
-        """Weights by the block method, then the SVM at them; tighter while the block's own certificate asks for it."""
-        method = BLOCK_METHODS[self.block_method]
-        inner, svm_calls, oracle_calls = method.share * problem.tol, 0, 0
+        """By the method, or by one method after the other until the block's own certificate is small enough."""
+        K, wanted = problem.array, self.options.block_share * problem.tol
+        names = fastest(len(problem.y), len(K), self.options) if self.method == AUTOMATIC else [self.method]
+        found: _Attempt | None = None
+        for name in names:
+            attempt = self._newton(problem) if name == NEWTON else self._by_weights(problem, WEIGHTS_METHODS[name])
+            found = attempt if found is None else found.or_better(attempt)
+            if found.gap <= wanted or must_stop():
+                break
+        assert found is not None
+        return replace(found.solution, handovers=names.index(name))
+
+    def _newton(self, problem: BlockProblem) -> _Attempt:
+        K, norm, upper = problem.array, self.norm.among(problem.kernels), self.C * problem.counts
+        wanted = self.options.block_share * problem.tol
+        start = problem.warm.weights if np.isfinite(problem.gap) else None
+        found = solve_newton(K, problem.y, upper, norm, wanted, problem.oracle, threads=problem.threads, start=start)
+        solution = BlockSolution(
+            found.beta,
+            found.dual,
+            found.svm_calls,
+            found.oracle_calls,
+            found.weights,
+            found.penalty,
+            found.proof,
+            found.proof_forms,
+            scores=found.scores,
+        )
+        return _Attempt(solution, found.primal)
+
+    def _by_weights(self, problem: BlockProblem, method: WeightsMethod) -> _Attempt:
+        """Weights by the method, then the SVM at them; tighter while the block's own certificate asks for it."""
+        inner, found = method.share * problem.tol, None
         for _ in range(method.attempts):
-            solution, gap = self._attempt(problem, method, inner)
-            svm_calls, oracle_calls = svm_calls + solution.svm_calls, oracle_calls + solution.oracle_calls
-            if gap <= self.options.block_share * problem.tol:
+            attempt = self._at_weights(problem, method, inner)
+            found = attempt if found is None else found.or_better(attempt)
+            if found.gap <= self.options.block_share * problem.tol or must_stop():
                 break
             inner *= self.options.tighten
-        return replace(solution, svm_calls=svm_calls, oracle_calls=oracle_calls)
+        assert found is not None
+        return found
 
-    def _attempt(self, problem: BlockProblem, method: BlockMethod, inner: float) -> tuple[BlockSolution, float]:
-        """A solution and its relative gap on the block."""
+    def _at_weights(self, problem: BlockProblem, method: WeightsMethod, inner: float) -> _Attempt:
+        """The method's weights, and the SVM there."""
         K, y, norm = problem.array, problem.y, self.norm.among(problem.kernels)
         upper = self.C * problem.counts
         found = method.solve(K, y, upper, norm, inner, problem.oracle)
@@ -130,7 +221,7 @@ class MixedNormMethod(ClassMethod):
             dual = float(svm.alpha.sum()) - norm.conjugate(forms)
             if dual > found.dual:
                 solution = replace(solution, dual=dual, proof=beta, proof_forms=forms)
-        return solution, relative_gap(primal, solution.dual)
+        return _Attempt(solution, primal)
 
     def primal(
         self, beta: Float64, scores: Float64, y: Float64, counts: Float64, solution: BlockSolution

@@ -147,6 +147,7 @@ class BlockProblem:
     gap: float  # certified in the round before, infinite in the first
     tol: float  # of the whole problem
     oracle: str
+    threads: int = 1  # that may read the block
 
     @property
     def array(self) -> FloatArray:
@@ -169,6 +170,8 @@ class BlockSolution:
     proof_forms: Float64 | None = None  # (kernels,) proof' K_a proof
     step: float = 0.0  # for the method's own state
     trace: Float64 | None = None  # (iterations, 3): gap on the block, active kernels, Newton steps
+    scores: Float64 | None = None  # (|W|,) of beta at the weights, where the method has them
+    handovers: int = 0  # methods that did not reach the tolerance before this one
 
 
 class ClassMethod(ABC):
@@ -275,6 +278,10 @@ class OneVsRest:
                 proof[W, position] = solution.proof
         if solutions[0].weights is None:
             scores = problem.stack.apply(coef, state.weights, forms=False).scores
+        elif all(one.scores is not None and len(one.scores) == problem.n for one in solutions) and (
+            state.active[classes].all()
+        ):  # the blocks are all samples and kernels: their certificates are those of the problem
+            scores = np.column_stack([one.scores for one in solutions if one.scores is not None])
         else:
             scores, others = _scores_and_forms(problem, coef, weights, proof, ~state.active[classes])
             forms += others
@@ -291,6 +298,7 @@ class OneVsRest:
             coef=with_columns(state.coef, better),
             svm_calls=state.svm_calls + sum(solution.svm_calls for solution in solutions),
             oracle_calls=state.oracle_calls + sum(solution.oracle_calls for solution in solutions),
+            handovers=state.handovers + sum(solution.handovers for solution in solutions),
         )
 
     def leave(self, problem: Problem, state: State) -> State:
@@ -318,7 +326,9 @@ class OneVsRest:
         return expected
 
     def _bytes(self, problem: Problem, state: State, k: int) -> int:
-        """Bytes of the block of class k."""
+        """Bytes of the block of class k; none where it is the stack's own array."""
+        if problem.stack.in_one_array and state.working[:, k].all() and state.active[k].all():
+            return 0
         layers = self._method.layers(problem, state.active[k])
         return int(layers * self._itemsize * int(state.working[:, k].sum()) ** 2)
 
@@ -331,13 +341,18 @@ class OneVsRest:
     ) -> list[BlockSolution]:
         """Cut the blocks and solve the compact problems, one task a class; a streamed class is solved from here."""
         problems = []
+        threads = problem.runtime.workers if len(classes) == 1 and not problem.runtime.remote else 1
         for position, (k, W) in enumerate(zip(classes, sets, strict=True)):
             y, counts = problem.Y[W, k], problem.counts[W]
             weights = np.atleast_2d(state.weights)[k if state.weights.ndim == 2 else 0, kernels[position]]
             step = self._method.warm_step(state.own, k)
             warm = WarmStart(column(state.coef, k)[W], weights, float(state.intercept[k]), step)
             gap = float(state.gap[k])
-            problems.append(BlockProblem(None, kernels[position], y, counts, warm, gap, problem.tol, problem.oracle))
+            problems.append(
+                BlockProblem(
+                    None, kernels[position], y, counts, warm, gap, problem.tol, problem.oracle, threads=threads
+                )
+            )
         options = self._method.block_options(problem, state, kernels)
         if len(classes) > 1:
             tasks = [(self._method, one) for one in problems]
