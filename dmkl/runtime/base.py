@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import sys
+import itertools
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
 from typing import Protocol, TypeVar
 
-import threadpoolctl
-
 from dmkl._util.machine import cores
+from dmkl.runtime.blas import one_blas_thread
 from dmkl.runtime.timeline import Timeline
 
 R = TypeVar("R")
@@ -57,46 +55,6 @@ class Runtime(Protocol):
         """Which worker was busy when, since this runtime was opened."""
 
 
-class _BlasPin:
-    """Limits BLAS to one thread while anybody is inside. The limit is process-wide: the last one out restores it."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._users = 0
-        self._limit: threadpoolctl.threadpool_limits | None = None
-        self._modules = -1  # their number at the last search for libraries, which takes 5 ms: longer than a small solve
-        self._libraries: threadpoolctl.ThreadpoolController | None = None
-
-    @contextmanager
-    def __call__(self) -> Iterator[None]:
-        with self._lock:
-            self._users += 1
-            if self._users == 1:
-                self._limit = self._controller().limit(limits=1, user_api="blas")
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._users -= 1
-                if self._users == 0 and self._limit is not None:
-                    self._limit.restore_original_limits()
-
-    def _controller(self) -> threadpoolctl.ThreadpoolController:
-        """The libraries with threads of their own; searched again after imports, which may bring others."""
-        if self._libraries is None or len(sys.modules) != self._modules:
-            self._modules, self._libraries = len(sys.modules), threadpoolctl.ThreadpoolController()
-        return self._libraries
-
-
-one_blas_thread = _BlasPin()
-
-
-def run_task(function: Callable[..., R], *arguments: object) -> R:
-    """Run a task as every runtime does: with one BLAS thread, so that its bits do not depend on the machine."""
-    with one_blas_thread():
-        return function(*arguments)
-
-
 def itself(value: R) -> R:
     """The identity, for `hold`: a value that is sent once and taken by many tasks."""
     return value
@@ -118,19 +76,22 @@ class Local:
         return type(self), (self.workers,)
 
     def map(self, function: Callable[..., R], tasks: Iterable[tuple[object, ...]]) -> Iterator[R]:
+        waiting = iter(tasks)
+        first = list(itertools.islice(waiting, 2))
+        waiting = itertools.chain(first, waiting)
         with one_blas_thread():
-            if self.workers == 1:
-                for task in tasks:
+            if self.workers == 1 or len(first) < 2:  # nothing to fan out: a single task may have all cores
+                for task in waiting:
                     yield self._timed(function, task)
                 return
-            yield from self._map_threads(function, tasks)
+            yield from self._map_threads(function, waiting)
 
     def _map_threads(self, function: Callable[..., R], tasks: Iterable[tuple[object, ...]]) -> Iterator[R]:
         pending: deque[Future[R]] = deque()
         pool = ThreadPoolExecutor(self.workers, thread_name_prefix=POOL)
         try:
             for task in tasks:
-                pending.append(pool.submit(self._timed, function, task))
+                pending.append(pool.submit(self._run, function, task))
                 if len(pending) >= self.in_flight * self.workers:
                     yield pending.popleft().result()
             while pending:
@@ -146,6 +107,10 @@ class Local:
 
     def timeline(self) -> Timeline:
         return self._timeline
+
+    def _run(self, function: Callable[..., R], task: tuple[object, ...]) -> R:
+        with one_blas_thread():
+            return self._timed(function, task)
 
     def _timed(self, function: Callable[..., R], task: tuple[object, ...]) -> R:
         started = time.time()

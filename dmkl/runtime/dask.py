@@ -24,7 +24,7 @@ from distributed.comm.core import CommClosedError
 from dmkl._util.machine import keep_freed
 from dmkl.errors import ClusterError
 from dmkl.runtime import connections
-from dmkl.runtime.base import run_task
+from dmkl.runtime.blas import one_blas_thread
 from dmkl.runtime.connections import Absence, ClientConnection, Connection, Refused
 from dmkl.runtime.timeline import Timeline
 
@@ -279,9 +279,10 @@ class DaskRuntime:
 
 
 def run_there(function: Callable[..., R], *arguments: object) -> R:
-    """A task on a worker."""
+    """A task on a worker, which may have one core of its machine."""
     keep_freed()
-    return run_task(function, *arguments)
+    with one_blas_thread(cores=1):
+        return function(*arguments)
 
 
 def _discard_failed(remote: RemoteValue[R]) -> None:

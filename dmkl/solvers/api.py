@@ -18,6 +18,7 @@ from dmkl.data import Labels, make_labels
 from dmkl.errors import ConfigError, DataError
 from dmkl.events import Observer, ignore
 from dmkl.problems.base import Constant, Formulation, describe
+from dmkl.runtime.blas import one_blas_thread
 from dmkl.solvers import methods
 from dmkl.solvers.loop import Checkpoint, run
 from dmkl.solvers.problem import Problem
@@ -235,10 +236,11 @@ def solve(
         sample_weight=counts,
         observer=observer,
     )
-    solver = chosen.solver(formulation, problem)
     kept = Checkpoint(Path(checkpoint), identify(problem, formulation)) if checkpoint is not None else None
     try:
-        outcome = run(problem, solver, max_rounds=max_rounds, max_seconds=max_seconds, checkpoint=kept)
+        with one_blas_thread(cores=None if runtime.remote else runtime.workers):
+            solver = chosen.solver(formulation, problem)
+            outcome = run(problem, solver, max_rounds=max_rounds, max_seconds=max_seconds, checkpoint=kept)
     finally:
         if client is not None:
             runtime.close()

@@ -21,7 +21,6 @@ from dmkl.errors import ConfigError
 from dmkl.events import Note
 from dmkl.problems.obscure import Obscure
 from dmkl.problems.obscure_terms import PNorm, RowLoss, scaled_dual
-from dmkl.runtime.base import one_blas_thread
 from dmkl.solvers.obscure_exact import solve_exact
 from dmkl.solvers.obscure_kernel_values import KernelBlock, forms_of, open_block, scores_of
 from dmkl.solvers.obscure_subgradient import (
@@ -144,14 +143,13 @@ class Stages:
 
     def step(self, problem: Problem, state: State) -> State:
         own = state.own_as(ObscureState)
-        with one_blas_thread():  # once for all the small products of a step
-            if own.place is None:
-                return self._exact(problem, state)
-            learner = Learner.of(own)
-            learn(problem, self._source, self._loss, self._norm, self._lam, learner, ahead=self._ahead)
-            if learner.batch == 0:
-                return self._after_epoch(problem, state, learner)
-            return replace(state, own=learner.state())
+        if own.place is None:
+            return self._exact(problem, state)
+        learner = Learner.of(own)
+        learn(problem, self._source, self._loss, self._norm, self._lam, learner, ahead=self._ahead)
+        if learner.batch == 0:
+            return self._after_epoch(problem, state, learner)
+        return replace(state, own=learner.state())
 
     def leave(self, problem: Problem, state: State) -> State:
         """A run that ends before its first certificate gets one."""

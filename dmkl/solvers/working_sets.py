@@ -23,7 +23,6 @@ import numpy as np
 from dmkl._util.machine import in_batches
 from dmkl._util.types import Float64, FloatArray, FloatType, Mask, Samples
 from dmkl.errors import ResourceError
-from dmkl.runtime.base import run_task
 from dmkl.solvers.certificate import Certificate
 from dmkl.solvers.problem import Problem
 from dmkl.solvers.state import MethodState, NoState, State, column, with_columns
@@ -348,7 +347,7 @@ class OneVsRest:
         block: object = (
             self._substitute(problem, state, classes[0]) if streams else problem.stack.block(sets, **options)[0]
         )
-        return [run_task(solve_block, block, self._method, problems[0])]
+        return [solve_block(block, self._method, problems[0])]
 
     def _certify(
         self,
