@@ -14,7 +14,7 @@ from numpy.typing import DTypeLike
 
 from dmkl._util.jit import jit
 from dmkl._util.machine import Each, threads_of
-from dmkl._util.types import Float64, FloatArray, Mask, Samples
+from dmkl._util.types import Float64, FloatArray, FloatType, Mask, Samples
 from dmkl.solvers.working_sets import BLOCK_MEMORY
 from dmkl.stack import KernelStack
 
@@ -177,6 +177,10 @@ class KernelOperator(Protocol):
     def n(self) -> int:
         """The number of samples."""
 
+    @property
+    def dtype(self) -> FloatType:
+        """The type of the kernels' values."""
+
     def products(self, vector: Float64) -> Float64:
         """(kernels, n): every K_a times the vector (n,)."""
 
@@ -225,6 +229,10 @@ class BlockKernels:
     def n(self) -> int:
         return int(self._block.shape[1])
 
+    @property
+    def dtype(self) -> FloatType:
+        return self._block.dtype
+
     def products(self, vector: Float64) -> Float64:
         products = np.empty((len(self._layers), self.n))
         rows = np.flatnonzero(vector)
@@ -244,9 +252,12 @@ class BlockKernels:
         return products
 
     def total(self, weights: Float64, vector: Float64) -> Float64:
-        return np.asarray(weights @ self.products(vector))
+        chosen = np.flatnonzero(weights)
+        part = BlockKernels(self._block, self._layers[chosen], self._threads)
+        return np.asarray(weights[chosen] @ part.products(vector))
 
     def matrix(self, weights: Float64, dtype: DTypeLike) -> FloatArray:
+        dtype = np.result_type(dtype, self.dtype)
         if self._sum.shape != (self.n, self.n) or self._sum.dtype != dtype:
             self._sum = np.empty((self.n, self.n), dtype)  # new memory takes as long to get as it takes to fill
         chosen = np.flatnonzero(weights)
@@ -278,6 +289,10 @@ class StreamedKernels:
     @property
     def n(self) -> int:
         return len(self._samples)
+
+    @property
+    def dtype(self) -> FloatType:
+        return self._stack.dtype
 
     def products(self, vector: Float64) -> Float64:
         spread = np.tile(self._spread(vector)[:, None], (1, len(self._sums)))

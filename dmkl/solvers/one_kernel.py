@@ -15,6 +15,7 @@ machine. `OneKernel.curvature` gives them, and `OneKernel.response` tells how rh
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -36,14 +37,15 @@ class OneKernelOptions:
     stalled: int = 4  # steps that do not shrink the gap, before Newton's method gives up
     shortest: float = 1e-6  # step of Newton's method
     direct: int = 500  # samples: up to here every system is factored anew
-    products: float = 0.01  # products for each sample that cost as much as half a factorisation
-    system: float = 1e-3  # relative residual of a Newton system
-    rough: float = 0.03  # of the systems that second derivatives need
+    products: float = 0.002  # products for each sample that cost as much as half a factorisation
+    system: float = 1e-2  # relative residual of a Newton system
+    rough: float = 0.1  # of the systems that second derivatives need
     flat: float = 0.2  # the share of the slope that may be left at the end of a step
     jitter: float = 1e-12  # of the mean diagonal: kernels are semidefinite only up to rounding
     jitter_growth: float = 100.0
     free: float = 1e-8  # of its range: a rho nearer to a bound is at the bound
     ridge: float = 1e-8  # of the mean diagonal, for free samples that are duplicates
+    ridge32: float = 1e-5  # in float32
     turns: int = 30  # of samples from one side of a kink to the other, at most
 
 
@@ -70,14 +72,17 @@ class OneKernelSolution:
 class OneKernel(Protocol):
     """Solves the problem for one matrix after the other, each from the last one's rho."""
 
-    def solve(self, K: FloatArray, rho: Float64, tol: float) -> OneKernelSolution:
-        """To a relative gap of `tol`, or as far as rounding allows."""
+    def solve(self, K: FloatArray, starts: Sequence[Float64], tol: float) -> OneKernelSolution:
+        """From the best of some feasible points to a relative gap of `tol`, or as far as rounding allows."""
 
     def curvature(self, G: Float64) -> Float64:
         """(k, k): the second derivatives of the value along matrices with G (k, n), their products with rho."""
 
     def response(self, change: Float64) -> Float64:
         """(n,): to first order, how rho moves where the matrix's product with the old rho changes by this."""
+
+    def extended(self, loss: Loss, y: Float64, rho: Float64, f: Float64) -> Float64:
+        """(n,): a rho for more samples, of which some have theirs already, at these scores with intercept."""
 
 
 def solver_of(loss: Loss, y: Float64, threads: int) -> OneKernel | None:
@@ -203,15 +208,13 @@ class NewtonMethod:
     s - A^-1 (K s - f + d), A = K + W^-1, with the d for which they sum to zero.
     """
 
-    def __init__(
-        self, loss: Loss, y: Float64, shape: Shape, threads: int, options: OneKernelOptions = OPTIONS
-    ) -> None:
+    def __init__(self, loss: Loss, y: Float64, shape: Shape, threads: int, options: OneKernelOptions = OPTIONS) -> None:
         self._loss, self._y, self._shape, self._options = loss, y, shape, options
         self._system = System(threads, options)
 
-    def solve(self, K: FloatArray, rho: Float64, tol: float) -> OneKernelSolution:
+    def solve(self, K: FloatArray, starts: Sequence[Float64], tol: float) -> OneKernelSolution:
         loss, y, options = self._loss, self._y, self._options
-        rho, scores = self._shrunk(rho, _product(K, rho))
+        rho, scores = min((self._shrunk(rho, _product(K, rho)) for rho in starts), key=lambda start: start[0])[1:]
         best: OneKernelSolution | None = None
         steps = 0
         while True:
@@ -219,7 +222,7 @@ class NewtonMethod:
             slopes = balanced(loss.slopes(y, scores + b))
             here = self._certified(K, rho, scores, slopes)
             best = here if best is None or here.gap < best.gap else best
-            if best.gap <= tol or steps >= options.steps or must_stop():
+            if (best.gap <= tol and steps) or steps >= options.steps or must_stop():
                 break
             steps += 1
             change = self._step(K, self._curvature(slopes), slopes - rho)
@@ -228,18 +231,16 @@ class NewtonMethod:
             if length == 0.0:
                 break
             rho, scores = rho + length * change, scores + length * turned
-        if not steps:  # nothing had to be solved for this matrix yet
-            self._system.set(K, self._curvature(slopes))
         return replace(best, steps=steps)
 
-    def _shrunk(self, rho: Float64, scores: Float64) -> tuple[Float64, Float64]:
-        """The start, or the multiple of it that is better: it may be of a problem with a much smaller K."""
+    def _shrunk(self, rho: Float64, scores: Float64) -> tuple[float, Float64, Float64]:
+        """The primal value, rho and its scores, or of the multiple that is better: K may have been much smaller."""
         loss, y, norm = self._loss, self._y, 0.5 * float(rho @ scores)
         best, share = np.inf, 1.0
         while True:
             value = loss.total(y, share * scores + loss.intercept(y, share * scores)) + share**2 * norm
             if value >= best:
-                return 2.0 * share * rho, 2.0 * share * scores
+                return best, 2.0 * share * rho, 2.0 * share * scores
             best, share = value, 0.5 * share
 
     def _step(self, K: FloatArray, curvature: Float64, toward: Float64) -> Float64:
@@ -259,6 +260,9 @@ class NewtonMethod:
 
     def response(self, change: Float64) -> Float64:
         return -self._projected(change[:, None], self._options.rough)[:, 0]
+
+    def extended(self, loss: Loss, y: Float64, rho: Float64, f: Float64) -> Float64:
+        return balanced(loss.into_domain(y, loss.slopes(y, f)))
 
     def _projected(self, right: Float64, tol: float) -> Float64:
         """A^-1 right within sum(rho) = 0."""
@@ -315,16 +319,15 @@ class MachineMethod:
     at zero it has another slope on each side.
     """
 
-    def __init__(
-        self, loss: Loss, y: Float64, shape: Shape, threads: int, options: OneKernelOptions = OPTIONS
-    ) -> None:
+    def __init__(self, loss: Loss, y: Float64, shape: Shape, threads: int, options: OneKernelOptions = OPTIONS) -> None:
         self._loss, self._y, self._shape, self._threads, self._options = loss, y, shape, threads, options
         self._two_sided = (shape.low < 0) & (shape.high > 0)
         self._free: Samples = np.empty(0, np.int64)
         self._factor: Cholesky | None = None
 
-    def solve(self, K: FloatArray, rho: Float64, tol: float) -> OneKernelSolution:
+    def solve(self, K: FloatArray, starts: Sequence[Float64], tol: float) -> OneKernelSolution:
         loss, y, shape, options = self._loss, self._y, self._shape, self._options
+        rho = max(starts, key=lambda rho: certified(loss, y, rho, _product(K, rho)).dual) if starts[1:] else starts[0]
         side = np.where(shape.high > 0, 1.0, -1.0)
         if self._two_sided.any():
             scores = _product(K, rho)
@@ -357,15 +360,19 @@ class MachineMethod:
         moved[self._free] = -self._projected(change[self._free, None])[:, 0]
         return moved
 
+    def extended(self, loss: Loss, y: Float64, rho: Float64, f: Float64) -> Float64:
+        return rho  # the others have no slope at a kink, and a machine finds it in less time than a kernel is read
+
     def _prepare(self, K: FloatArray, rho: Float64) -> None:
-        """The factor of K on the free samples, in float64."""
+        """The factor of K on the free samples."""
         shape, least = self._shape, self._options.free * (self._shape.high - self._shape.low)
         inside = (rho > shape.low + least) & (rho < shape.high - least) & (np.abs(rho) > least)
         free = self._free = np.flatnonzero(inside)
         self._factor = None
         if len(free) > 1:
-            part = K[free[:, None], free].astype(np.float64)
-            ridge = self._options.ridge * max(float(part.diagonal().mean()), 1e-300)
+            part = K[free[:, None], free]
+            share = self._options.ridge if K.dtype == np.float64 else self._options.ridge32
+            ridge = share * max(float(part.diagonal().mean()), 1e-300)
             self._factor = Cholesky(part, np.full(len(free), 1.0 / ridge), self._threads)
 
     def _projected(self, right: Float64) -> Float64:
