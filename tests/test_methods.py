@@ -25,11 +25,11 @@ from dmkl.solvers.state import MethodState, NoState, State, load_state, save_sta
 
 CASES: list[tuple[Any, list[str], bool]] = [
     (dmkl.UniformMKL(), ["svm"], True),
-    (dmkl.UniformMKL(loss="logistic"), ["proximal"], False),
+    (dmkl.UniformMKL(loss="logistic"), ["newton", "proximal"], False),
     (dmkl.VSKL(), ["automatic", "newton", "interior", "mirror", "mirror-paper"], True),
     (dmkl.L1MKL(), ["automatic", "newton", "interior", "mirror", "mirror-paper"], True),
     (dmkl.LpMKL(), ["automatic", "newton", "interior", "mirror", "mirror-paper"], True),
-    (dmkl.SpicyMKL(), ["proximal"], False),
+    (dmkl.SpicyMKL(), ["newton", "proximal"], False),
     (dmkl.SharedMKL(), ["bundle", "mirror"], True),
     (dmkl.SharedMKL(mode="max"), ["sa", "sa-paper"], True),
     (dmkl.Obscure(C=1.0), ["exact", "obscure", "stochastic", "online", "pegasos"], False),

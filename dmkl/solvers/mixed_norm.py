@@ -24,7 +24,7 @@ from dmkl.problems.vskl import MixedNormMKL
 from dmkl.solvers.certificate import Certificate, CertifiedWeights, best_multiple, relative_gap
 from dmkl.solvers.fixed_weights import outlined
 from dmkl.solvers.interior_point import solve_screened
-from dmkl.solvers.kernel_operators import combine, quadratic_forms
+from dmkl.solvers.kernel_operators import BlockKernels, combine, quadratic_forms
 from dmkl.solvers.mirror import MirrorOptions, solve_mirror
 from dmkl.solvers.newton import solve_newton
 from dmkl.solvers.problem import Problem, Solver
@@ -171,10 +171,11 @@ class MixedNormMethod(ClassMethod):
         return replace(found.solution, handovers=names.index(name))
 
     def _newton(self, problem: BlockProblem) -> _Attempt:
-        K, norm, upper = problem.array, self.norm.among(problem.kernels), self.C * problem.counts
+        norm, upper = self.norm.among(problem.kernels), self.C * problem.counts
+        kernels = BlockKernels(problem.array, threads=problem.threads)
         wanted = self.options.block_share * problem.tol
         start = problem.warm.weights if np.isfinite(problem.gap) else None
-        found = solve_newton(K, problem.y, upper, norm, wanted, problem.oracle, threads=problem.threads, start=start)
+        found = solve_newton(kernels, problem.y, upper, norm, wanted, problem.oracle, start=start)
         solution = BlockSolution(
             found.beta,
             found.dual,

@@ -39,7 +39,7 @@ from dmkl._util.types import Float64, FloatArray, Samples
 from dmkl.oracles import ORACLES
 from dmkl.problems.norms import MixedNorm
 from dmkl.solvers.certificate import CertifiedWeights, best_multiple, relative_gap
-from dmkl.solvers.kernel_operators import HeldKernels
+from dmkl.solvers.kernel_operators import KernelOperator
 from dmkl.solvers.precision import sum_dtype
 from dmkl.solvers.simplex_qp import simplex_qp
 
@@ -421,39 +421,42 @@ class NewtonSolution(CertifiedWeights):
 class _Search:
     """The evaluations of one problem on kernels in memory."""
 
-    def __init__(self, kernels: HeldKernels, y: Float64, C: Float64, norm: MixedNorm, tol: float, oracle: str) -> None:
+    def __init__(
+        self, kernels: KernelOperator, y: Float64, C: Float64, norm: MixedNorm, tol: float, oracle: str
+    ) -> None:
         self._kernels, self._y, self._C, self._norm, self._tol = kernels, y, C, norm, tol
         self._svm = ORACLES[oracle]
-        self._combined = np.empty((len(y), len(y)), sum_dtype(kernels.dtype, len(y), tol))
+        self._dtype = sum_dtype(kernels.dtype, len(y), tol)
         self._rng = np.random.default_rng(0)  # for the free samples that the curvature is computed from
 
     def evaluate(self, theta: Float64, model: WeightModel) -> tuple[Evaluation, Float64]:
         """The evaluation at theta, and the crossed forms of its beta with the proof of the model."""
         y, C, norm = self._y, self._C, self._norm
-        self._kernels.sum_into(self._combined, theta)
+        combined = self._kernels.matrix(theta, self._dtype)
+        assert combined is not None
         tol = max(min(OPTIONS.svm_share * model.gap, OPTIONS.loosest_svm), OPTIONS.svm_least * self._tol)
         warm = np.zeros(len(y)) if model.centre is None else np.abs(model.centre.beta)
-        svm = self._svm(self._combined, y, C, alpha=warm, tol=tol, max_steps=OPTIONS.svm_steps * len(y))
+        svm = self._svm(combined, y, C, alpha=warm, tol=tol, max_steps=OPTIONS.svm_steps * len(y))
         beta = svm.alpha * y
         G = self._kernels.products(beta)
         forms, scores = np.maximum(G @ beta, 0.0), theta @ G
         penalty = norm.regulariser(theta * np.sqrt(forms))
         primal = best_multiple(penalty, beta, scores, y, C).primal
         kernels = self._chosen(theta, forms, model.centre)
-        curvature = self._curvature(svm.alpha, G[kernels])
+        curvature = self._curvature(combined, svm.alpha, G[kernels])
         # a kernel outside the range of all others has a form that falls as fast as it likes at weight zero
         most = OPTIONS.sharpest * np.count_nonzero(theta) * forms / norm.total(theta)[norm.groups]
         shrink = np.sqrt(np.minimum(1.0, most[kernels] / np.maximum(curvature.diagonal(), 1e-300)))
         curvature *= np.outer(shrink, shrink)
         return Evaluation(theta, beta, forms, primal, scores, penalty, kernels, curvature), G @ model.proof.beta
 
-    def _curvature(self, alpha: Float64, G: Float64) -> Float64:
+    def _curvature(self, combined: FloatArray, alpha: Float64, G: Float64) -> Float64:
         edge = OPTIONS.free * self._C
         free = np.flatnonzero((alpha > edge) & (alpha < self._C - edge))
         share = min(1.0, OPTIONS.most_free / max(len(free), 1))
         if share < 1.0:
             free = np.sort(self._rng.permutation(free)[: OPTIONS.most_free])
-        return np.asarray(curvature_of(self._combined, free, G[:, free]) / share**OPTIONS.part_power)
+        return np.asarray(curvature_of(combined, free, G[:, free]) / share**OPTIONS.part_power)
 
     def _chosen(self, theta: Float64, forms: Float64, centre: Evaluation | None) -> Samples:
         """Kernels of the model: with weight, or with one of the largest forms of their group."""
@@ -470,22 +473,21 @@ class _Search:
 
 
 def solve_newton(
-    K: FloatArray | HeldKernels,
+    kernels: KernelOperator,
     y: Float64,
     C: Float64 | float,
     norm: MixedNorm,
     tol: float,
     oracle: str = "smo",
     *,
-    threads: int = 1,
     start: Float64 | None = None,
 ) -> NewtonSolution:
-    """Minimise on all kernels of a block.
+    """Minimise over some samples and kernels.
 
     Parameters
     ----------
-    K : array (s, n, n) or HeldKernels
-        The kernels over the samples of the block.
+    kernels : KernelOperator
+        The s kernels over n samples; a weighted sum of them fits in memory.
     y : array (n,)
         Signs -1/+1.
     C : float or array (n,)
@@ -496,8 +498,6 @@ def solve_newton(
         The relative gap to reach on the block.
     oracle : str
         The SVM oracle.
-    threads : int
-        Threads that read the kernels.
     start : array (s,), optional
         Effective weights to begin at; without them the method begins with parts of the samples, or with equal weights.
 
@@ -507,8 +507,7 @@ def solve_newton(
         With a gap of `tol`, or of the last point before nothing was gained for some evaluations.
     """
     C = np.broadcast_to(np.asarray(C, dtype=np.float64), y.shape)
-    kernels = K if isinstance(K, HeldKernels) else HeldKernels(K, threads)
-    theta, calls = (start, 0) if start is not None else _from_parts(kernels, y, C, norm, tol, oracle, threads)
+    theta, calls = (start, 0) if start is not None else _from_parts(kernels, y, C, norm, tol, oracle)
     search, model = _Search(kernels, y, C, norm, tol, oracle), WeightModel(norm, len(y), tol)
     least, idle = np.inf, 0
     for _ in range(OPTIONS.evaluations):
@@ -537,7 +536,7 @@ def solve_newton(
 
 
 def _from_parts(
-    kernels: HeldKernels, y: Float64, C: Float64, norm: MixedNorm, tol: float, oracle: str, threads: int
+    kernels: KernelOperator, y: Float64, C: Float64, norm: MixedNorm, tol: float, oracle: str
 ) -> tuple[Float64, int]:
     """The weights of random parts of the samples, each from those of the one before, and the SVMs that this took."""
     theta, calls, n = norm.uniform(), 0, len(y)
@@ -547,8 +546,8 @@ def _from_parts(
         sizes.append(sizes[-1] // OPTIONS.level_factor)
     for size in reversed(sizes if n >= OPTIONS.levels_from else []):
         part = np.sort(order[:size])
-        if abs(y[part].sum()) < size:  # both sides are there
-            some, gap = kernels.part(part), max(tol, OPTIONS.level_gap)
-            found = solve_newton(some, y[part], C[part], norm, gap, oracle, threads=threads, start=theta)
+        some = kernels.restricted(part)
+        if some is not None and abs(y[part].sum()) < size:  # both sides are there
+            found = solve_newton(some, y[part], C[part], norm, max(tol, OPTIONS.level_gap), oracle, start=theta)
             theta, calls = found.weights, calls + found.svm_calls
     return theta, calls

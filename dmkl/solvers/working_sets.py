@@ -147,7 +147,8 @@ class BlockProblem:
     gap: float  # certified in the round before, infinite in the first
     tol: float  # of the whole problem
     oracle: str
-    threads: int = 1  # that may read the block
+    threads: int = 1  # that solving it may use
+    complete: bool = False  # whether it holds all samples and kernels
 
     @property
     def array(self) -> FloatArray:
@@ -169,7 +170,8 @@ class BlockSolution:
     proof: Float64 | None = None  # the beta that `dual` comes from
     proof_forms: Float64 | None = None  # (kernels,) proof' K_a proof
     step: float = 0.0  # for the method's own state
-    trace: Float64 | None = None  # (iterations, 3): gap on the block, active kernels, Newton steps
+    trace: Float64 | None = None  # (iterations, 3): gap on the block, active kernels, steps
+    handed_over: Mask | None = None  # (iterations,): whether it was another method's, where the first one stalled
     scores: Float64 | None = None  # (|W|,) of beta at the weights, where the method has them
     handovers: int = 0  # methods that did not reach the tolerance before this one
 
@@ -200,6 +202,10 @@ class ClassMethod(ABC):
     def warm_step(self, own: MethodState, k: int) -> float:
         """The step that class k starts with in the next round, 0 if there is none."""
         return 0.0
+
+    def holds_all(self, problem: Problem) -> bool:
+        """Whether every block is of all samples, whatever their margins."""
+        return False
 
     def layers(self, problem: Problem, active: Mask) -> int:
         """How many matrices a block of these kernels takes memory for."""
@@ -255,6 +261,8 @@ class OneVsRest:
         if start is None:
             return self._method.first_state(problem, state)
         working = state.working if whole(problem.n) else start.working
+        if self._method.holds_all(problem):
+            working = np.ones_like(working)
         return replace(
             state,
             working=working,
@@ -341,18 +349,15 @@ class OneVsRest:
     ) -> list[BlockSolution]:
         """Cut the blocks and solve the compact problems, one task a class; a streamed class is solved from here."""
         problems = []
-        threads = problem.runtime.workers if len(classes) == 1 and not problem.runtime.remote else 1
+        threads = 1 if problem.runtime.remote else max(1, problem.runtime.workers // len(classes))
         for position, (k, W) in enumerate(zip(classes, sets, strict=True)):
             y, counts = problem.Y[W, k], problem.counts[W]
             weights = np.atleast_2d(state.weights)[k if state.weights.ndim == 2 else 0, kernels[position]]
             step = self._method.warm_step(state.own, k)
             warm = WarmStart(column(state.coef, k)[W], weights, float(state.intercept[k]), step)
-            gap = float(state.gap[k])
-            problems.append(
-                BlockProblem(
-                    None, kernels[position], y, counts, warm, gap, problem.tol, problem.oracle, threads=threads
-                )
-            )
+            known = y, counts, warm, float(state.gap[k]), problem.tol, problem.oracle
+            complete = len(W) == problem.n and len(kernels[position]) == problem.stack.s
+            problems.append(BlockProblem(None, kernels[position], *known, threads, complete))
         options = self._method.block_options(problem, state, kernels)
         if len(classes) > 1:
             tasks = [(self._method, one) for one in problems]
@@ -386,7 +391,8 @@ class OneVsRest:
             if solution.weights is not None:
                 state.weights[k] = certificate.scale * weights
         state.dual[k] = max(state.dual[k], self._method.dual(solution, forms, y[samples], counts[samples]))
-        state.working[:, k] = next_set(state.working[:, k], beta != 0, certificate.margins, drop=bool(first))
+        if not self._method.holds_all(problem):
+            state.working[:, k] = next_set(state.working[:, k], beta != 0, certificate.margins, drop=bool(first))
         kernels = self._method.next_kernels(weights, forms)
         state.active[k] = kernels if first and not whole(problem.n) else state.active[k] | kernels
         return bool(better)
