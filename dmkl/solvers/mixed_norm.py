@@ -37,7 +37,10 @@ from dmkl.solvers.working_sets import (
     ClassMethod,
     OneVsRest,
     block_room,
+    entering,
+    many_kernels,
     own_layers,
+    random_kernels,
     whole,
 )
 
@@ -138,7 +141,10 @@ class MixedNormMethod(ClassMethod):
         return np.tile(self.norm.uniform(), (problem.m, 1))
 
     def first_state(self, problem: Problem, state: State) -> State:
-        """The samples that matter at equal weights, or all samples of an array where most of them would matter."""
+        """Random kernels of many; else the samples that matter at equal weights, or all where most of them matter."""
+        if many_kernels(problem.stack.s):
+            first = random_kernels(problem.stack.s, problem.seed) | self._one_of_each_group()
+            return replace(state, active=np.tile(first, (problem.m, 1)))
         newton = self.method == NEWTON or (
             self.method == AUTOMATIC and fastest(problem.n, problem.stack.s)[0] == NEWTON
         )
@@ -150,6 +156,11 @@ class MixedNormMethod(ClassMethod):
             dense = state.working.mean(axis=0) > self.options.dense
             state = replace(state, working=state.working | dense)
         return state
+
+    def _one_of_each_group(self) -> Mask:
+        members = np.zeros(len(self.norm.groups), dtype=bool)
+        members[np.unique(self.norm.groups, return_index=True)[1]] = True
+        return members
 
     def layers(self, problem: Problem, active: Mask) -> int:
         return own_layers(problem, int(active.sum()))
@@ -231,14 +242,23 @@ class MixedNormMethod(ClassMethod):
 
     def dual(self, solution: BlockSolution, forms: Float64, y: Float64, counts: Float64) -> float:
         assert solution.proof is not None
-        return min(solution.dual, float(np.abs(solution.proof).sum()) - self.norm.conjugate(forms))
+        total, conjugate = float(np.abs(solution.proof).sum()), self.norm.conjugate(forms)
+        multiple = min(1.0, total / max(2.0 * conjugate, 1e-300))  # the best one: kernels outside may have larger forms
+        bound = multiple * total - multiple**2 * conjugate
+        return min(solution.dual, bound)
 
     def next_kernels(self, weights: Float64, forms: Float64) -> Mask:
-        largest = self.norm.radii(forms)[self.norm.groups] ** 2
-        return np.asarray((weights > 0) | (forms >= self.options.candidate * largest))
+        used, largest = weights > 0, self.norm.radii(forms)
+        if not many_kernels(len(forms)):
+            return np.asarray(used | (forms >= self.options.candidate * largest[self.norm.groups] ** 2))
+        # as against the kernels with weight: those outside the block may have far larger forms
+        bound = self.norm.radii(np.where(used, forms, 0.0))
+        relative = forms / np.maximum(np.where(bound > 0, bound, largest)[self.norm.groups] ** 2, 1e-300)
+        used[entering(np.flatnonzero(relative >= self.options.candidate), relative, int(np.count_nonzero(used)))] = True
+        return used | (forms >= largest[self.norm.groups] ** 2)  # at least one of every group
 
     def first_kernels(self, problem: Problem, active: Mask) -> Mask:
-        if whole(problem.n):
+        if whole(problem.n) and not many_kernels(problem.stack.s):
             return np.ones_like(active)
         missing = np.array([self.norm.total(row) == 0 for row in active])
         return np.asarray(active | missing[:, self.norm.groups])

@@ -22,7 +22,17 @@ from dmkl.solvers.loss_blocks import OWN_MATRICES, LossClassMethod, LossMethodNa
 from dmkl.solvers.loss_problem import Penalty, Start
 from dmkl.solvers.problem import Problem, Solver
 from dmkl.solvers.state import State
-from dmkl.solvers.working_sets import BlockOptions, BlockProblem, BlockSolution, OneVsRest, block_room, own_layers
+from dmkl.solvers.working_sets import (
+    BlockOptions,
+    BlockProblem,
+    BlockSolution,
+    OneVsRest,
+    block_room,
+    entering,
+    many_kernels,
+    own_layers,
+    random_kernels,
+)
 
 
 @dataclass(frozen=True)
@@ -62,8 +72,14 @@ class SpicyMethod(LossClassMethod):
         return np.zeros((problem.m, problem.stack.s))
 
     def first_state(self, problem: Problem, state: State) -> State:
-        """All samples, or random ones of either side; all kernels, or those along which the loss falls fastest."""
+        """All samples, or random ones of either side; all kernels, or those along which the loss falls fastest.
+
+        Of very many kernels random ones: a look at all of them costs as much as a round.
+        """
         working = np.ones_like(state.working) if self.holds_all(problem) else first_samples(problem, self.loss)
+        if many_kernels(problem.stack.s):
+            active = np.tile(random_kernels(problem.stack.s, problem.seed), (problem.m, 1))
+            return replace(state, active=active, working=working)
         n, s = problem.n, problem.stack.s
         few = s <= self.options.fewest and (self._in_place(problem) or s * n**2 * 8 <= block_room(problem))
         if few and self.name == "newton":
@@ -135,9 +151,12 @@ class SpicyMethod(LossClassMethod):
         return self.penalty.dual(self.loss.counting(counts), y, solution.proof, forms)[0]
 
     def next_kernels(self, weights: Float64, forms: Float64) -> Mask:
-        most = max(self.options.fewest, self.options.as_many * int(np.count_nonzero(weights)))
-        near = np.flatnonzero(forms >= (self.options.near * self.penalty.C) ** 2)
-        nearest = near[np.argsort(-forms[near], kind="stable")[:most]]
+        near, used = np.flatnonzero(forms >= (self.options.near * self.penalty.C) ** 2), int(np.count_nonzero(weights))
+        if many_kernels(len(forms)):
+            nearest = entering(near, forms, used)
+        else:
+            most = max(self.options.fewest, self.options.as_many * used)
+            nearest = near[np.argsort(-forms[near], kind="stable")[:most]]
         chosen = np.asarray(weights > 0)
         chosen[nearest] = True
         return chosen if chosen.any() else np.asarray(forms >= forms.max())

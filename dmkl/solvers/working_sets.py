@@ -78,6 +78,38 @@ def next_set(working: Mask, support: Mask, margins: Float64, *, drop: bool) -> M
 
 
 @dataclass(frozen=True)
+class KernelSetOptions:
+    """Where kernels are so many that a block holds few of them."""
+
+    many: int = 2000  # kernels, from which on the first block holds random ones
+    start: int = 300  # random kernels to begin with, and
+    enter: int = 300  # kernels that may be added in a round, or
+    as_many: int = 2  # so many times the kernels with weight
+
+
+KERNEL_SETS = KernelSetOptions()
+
+
+def many_kernels(s: int) -> bool:
+    """Whether blocks begin with a few random ones of s kernels. Their solution ranks all of them well enough to find
+    those that matter in two or three passes, and it takes no pass."""
+    return s >= KERNEL_SETS.many
+
+
+def random_kernels(s: int, seed: int) -> Mask:
+    """(s,): the first in a seeded random order."""
+    chosen = np.zeros(s, dtype=bool)
+    chosen[np.random.default_rng(seed).permutation(s)[: KERNEL_SETS.start]] = True
+    return chosen
+
+
+def entering(near: Samples, forms: Float64, used: int) -> Samples:
+    """Of the kernels that may enter a block, those with the largest forms; `used` kernels have weight."""
+    most = max(KERNEL_SETS.enter, KERNEL_SETS.as_many * used)
+    return near[np.argsort(-forms[near], kind="stable")[:most]]
+
+
+@dataclass(frozen=True)
 class BlockMemoryOptions:
     """How much memory compact blocks may take."""
 

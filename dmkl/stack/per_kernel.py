@@ -66,8 +66,7 @@ def pieces_of(row: BlockRow, kernels: Sequence[int]) -> Iterator[tuple[int, slic
     here = grid.span(i)
     for j in grid.kept(i):
         there = grid.span(j)
-        for a in kernels:
-            tile = row.tile(a, j)
+        for a, tile in zip(kernels, row.tiles(kernels, j), strict=True):
             yield a, here, there, tile
             if i != j and not grid.full:
                 yield a, there, here, tile.T
