@@ -191,7 +191,14 @@ class KernelOperator(Protocol):
         """(n, n): the weighted sum of the kernels, valid until the next call; None if it does not fit in memory."""
 
     def restricted(self, samples: Samples) -> KernelOperator | None:
-        """The same kernels over some of the samples, ascending; None if that takes more than a look at them."""
+        """The same kernels over some of the samples, ascending, in memory; None if they do not fit."""
+
+    def sum_over(self, samples: Samples, weights: Float64, dtype: DTypeLike) -> FloatArray:
+        """(samples, samples): the weighted sum over some of the samples, ascending, no more than `largest_sum`."""
+
+    @property
+    def largest_sum(self) -> int:
+        """The number of samples of which a weighted sum fits in memory."""
 
 
 @dataclass(frozen=True)
@@ -276,6 +283,13 @@ class BlockKernels:
             each(lambda a: _cut(self._block[self._layers[a]], samples, part[a]), range(len(part)))
         return BlockKernels(part, threads=self._threads)
 
+    def sum_over(self, samples: Samples, weights: Float64, dtype: DTypeLike) -> FloatArray:
+        return self.matrix(weights, dtype)[samples[:, None], samples]
+
+    @property
+    def largest_sum(self) -> int:
+        return self.n
+
     def _each(self, kernels: int) -> AbstractContextManager[Each]:
         return threads_of(self._threads if kernels * self.n**2 >= THREADS.least else 1)
 
@@ -295,6 +309,10 @@ class StreamedKernels:
         return self._stack.dtype
 
     def products(self, vector: Float64) -> Float64:
+        single = self._single
+        if single is not None:
+            found = self._stack.correlate(self._spread(vector)[:, None], kernels=single.tolist())[:, :, 0]
+            return np.ascontiguousarray(found[:, self._samples])
         spread = np.tile(self._spread(vector)[:, None], (1, len(self._sums)))
         return np.ascontiguousarray(self._stack.apply(spread, self._sums, forms=False).scores[self._samples].T)
 
@@ -307,7 +325,26 @@ class StreamedKernels:
             return None
         return self._stack.block([self._samples], weights=weights @ self._sums, dtype=dtype)[0]
 
-    def restricted(self, samples: Samples) -> None:
+    def restricted(self, samples: Samples) -> BlockKernels | None:
+        single, chosen = self._single, self._samples[samples]
+        if single is None or len(single) * len(chosen) ** 2 * self.dtype.itemsize > self._room:
+            return None
+        runtime = self._stack.runtime
+        block = self._stack.block([chosen], kernels=[single.tolist()])[0]
+        return BlockKernels(block, threads=1 if runtime.remote else runtime.workers)
+
+    def sum_over(self, samples: Samples, weights: Float64, dtype: DTypeLike) -> FloatArray:
+        return self._stack.block([self._samples[samples]], weights=weights @ self._sums, dtype=dtype)[0]
+
+    @property
+    def largest_sum(self) -> int:
+        return min(self.n, int(np.sqrt(self._room / (BLOCK_MEMORY.in_flight * np.dtype(np.float32).itemsize))))
+
+    @property
+    def _single(self) -> Samples | None:
+        """The kernels' numbers in the stack, if no sum has more than one."""
+        if ((self._sums != 0).sum(axis=1) == 1).all() and (self._sums.max(axis=1) == 1).all():
+            return np.asarray(self._sums.argmax(axis=1))
         return None
 
     def _spread(self, vector: Float64) -> Float64:

@@ -9,26 +9,27 @@ the tolerance hands over to the next: none is best on every problem, and a proof
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TypeAlias
+from typing import ClassVar, TypeAlias
 
 import numpy as np
 
 from dmkl._util.stopping import must_stop
-from dmkl._util.types import Float64, FloatArray, Mask, Samples
+from dmkl._util.types import Array, Float64, FloatArray, Mask, Samples
 from dmkl.oracles import ORACLES
 from dmkl.problems.norms import MixedNorm
 from dmkl.problems.vskl import MixedNormMKL
 from dmkl.solvers.certificate import Certificate, CertifiedWeights, best_multiple, relative_gap
 from dmkl.solvers.fixed_weights import outlined
 from dmkl.solvers.interior_point import solve_screened
-from dmkl.solvers.kernel_operators import BlockKernels, combine, quadratic_forms
+from dmkl.solvers.kernel_operators import BlockKernels, StreamedKernels, combine, quadratic_forms
 from dmkl.solvers.mirror import MirrorOptions, solve_mirror
-from dmkl.solvers.newton import solve_newton
+from dmkl.solvers.newton import OPTIONS as NEWTON_OPTIONS
+from dmkl.solvers.newton import NewtonSolution, Search, WeightModel, first_weights, solve_newton
 from dmkl.solvers.problem import Problem, Solver
-from dmkl.solvers.state import State
+from dmkl.solvers.state import Arrays, MethodState, State
 from dmkl.solvers.working_sets import (
     BLOCK_MEMORY,
     BlockOptions,
@@ -106,6 +107,56 @@ def _sum_fits(problem: Problem) -> bool:
     return BLOCK_MEMORY.in_flight * problem.stack.dtype.itemsize * problem.n**2 <= block_room(problem)
 
 
+def _solution(found: NewtonSolution) -> BlockSolution:
+    """What Newton's method found, as the rounds take it."""
+    return BlockSolution(
+        found.beta,
+        found.dual,
+        found.svm_calls,
+        found.oracle_calls,
+        found.weights,
+        found.penalty,
+        found.proof,
+        found.proof_forms,
+        scores=found.scores,
+    )
+
+
+@dataclass(frozen=True)
+class NewtonState(MethodState):
+    """The models of classes whose kernels are read in passes, so that every evaluation counts in a later run."""
+
+    models: Mapping[str, Array] = field(default_factory=dict)  # "class.name of the array"
+
+    def arrays(self) -> dict[str, Array]:
+        return dict(self.models)
+
+    @classmethod
+    def read(cls, arrays: Arrays) -> NewtonState:
+        unknown = [name for name in arrays if not name.partition(".")[0].isdecimal()]
+        if unknown:
+            raise ValueError(f"a state of the method with unknown {', '.join(sorted(unknown))}")
+        return cls(dict(arrays))
+
+    def of(self, k: int) -> dict[str, Array] | None:
+        """The arrays of the model of class k, if there is one."""
+        found = {name.partition(".")[2]: values for name, values in self.models.items() if name.startswith(f"{k}.")}
+        return found or None
+
+    def updated(self, k: int, model: Mapping[str, Array]) -> NewtonState:
+        """With another model of class k."""
+        return NewtonState({**self.models, **{f"{k}.{name}": values for name, values in model.items()}})
+
+    def milestone(self) -> Array:
+        """Evaluations of models that have not ended: each of them is progress."""
+        counts = [
+            (int(values), int(self.models[f"{name.partition('.')[0]}.idle"]))
+            for name, values in self.models.items()
+            if name.endswith(".evaluations")
+        ]
+        return np.array([number for number, idle in counts if idle < NEWTON_OPTIONS.patience])
+
+
 @dataclass(frozen=True)
 class _Attempt:
     """A solution of a block, and its primal value there."""
@@ -131,6 +182,8 @@ class _Attempt:
 @dataclass(frozen=True)
 class MixedNormMethod(ClassMethod):
     """Blocks of the kernels that matter; weights for each class."""
+
+    own_type: ClassVar[type[MethodState]] = NewtonState
 
     C: float
     norm: MixedNorm
@@ -168,8 +221,40 @@ class MixedNormMethod(ClassMethod):
     def block_options(self, problem: Problem, state: State, kernels: Sequence[Samples]) -> BlockOptions:
         return {"kernels": [A.tolist() for A in kernels]}
 
+    def streaming_substitute(
+        self, problem: Problem, samples: Samples, kernels: Samples, room: int
+    ) -> StreamedKernels | None:
+        """All samples of these kernels, for Newton's method, which can read them in passes."""
+        if self.method not in (AUTOMATIC, NEWTON):
+            return None
+        each = np.zeros((len(kernels), problem.stack.s))
+        each[np.arange(len(kernels)), kernels] = 1.0
+        return StreamedKernels(problem.stack, each, np.arange(problem.n), room)
+
+    def streamed_sets(self, working: Mask, active: Mask) -> tuple[Mask, Mask]:
+        return np.ones_like(working), np.ones_like(active)  # a pass reads them in any case
+
+    def first_own(self, problem: Problem) -> MethodState:
+        return NewtonState()
+
+    def resume(self, own: MethodState, k: int) -> Mapping[str, Array] | None:
+        assert isinstance(own, NewtonState)
+        return own.of(k)
+
+    def next_own(
+        self, own: MethodState, number: int, classes: Sequence[int], solutions: Sequence[BlockSolution]
+    ) -> MethodState:
+        assert isinstance(own, NewtonState)
+        for k, solution in zip(classes, solutions, strict=True):
+            if solution.resume is not None:
+                assert isinstance(solution.resume, Mapping)
+                own = own.updated(k, solution.resume)
+        return own
+
     def solve(self, problem: BlockProblem) -> BlockSolution:
         """By the method, or by one method after the other until the block's own certificate is small enough."""
+        if isinstance(problem.block, StreamedKernels):
+            return self._streamed(problem, problem.block)
         K, wanted = problem.array, self.options.block_share * problem.tol
         names = fastest(len(problem.y), len(K), self.options) if self.method == AUTOMATIC else [self.method]
         found: _Attempt | None = None
@@ -187,18 +272,22 @@ class MixedNormMethod(ClassMethod):
         wanted = self.options.block_share * problem.tol
         start = problem.warm.weights if np.isfinite(problem.gap) else None
         found = solve_newton(kernels, problem.y, upper, norm, wanted, problem.oracle, start=start)
-        solution = BlockSolution(
-            found.beta,
-            found.dual,
-            found.svm_calls,
-            found.oracle_calls,
-            found.weights,
-            found.penalty,
-            found.proof,
-            found.proof_forms,
-            scores=found.scores,
-        )
-        return _Attempt(solution, found.primal)
+        return _Attempt(_solution(found), found.primal)
+
+    def _streamed(self, problem: BlockProblem, kernels: StreamedKernels) -> BlockSolution:
+        """One evaluation of Newton's method, which takes two passes; the state goes from round to round."""
+        norm, upper, y = self.norm.among(problem.kernels), self.C * problem.counts, problem.y
+        wanted, resume, calls = self.options.block_share * problem.tol, problem.warm.resume, 0
+        if isinstance(resume, Mapping):
+            model = WeightModel.restored(norm, wanted, resume)
+        else:
+            theta = problem.warm.weights
+            if not np.isfinite(problem.gap):
+                theta, calls = first_weights(kernels, y, upper, norm, wanted, problem.oracle)
+            model = WeightModel(norm, len(y), wanted, theta)
+        model.advance(Search(kernels, y, upper, norm, wanted, problem.oracle))
+        found = model.solution(calls + 1)
+        return replace(_solution(found), resume=model.arrays())
 
     def _by_weights(self, problem: BlockProblem, method: WeightsMethod) -> _Attempt:
         """Weights by the method, then the SVM at them; tighter while the block's own certificate asks for it."""

@@ -28,20 +28,23 @@ for all samples; the certificate is always that of all samples.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
 
 import numpy as np
 import scipy.linalg
 from scipy.linalg.lapack import dpotrf, dpotrs, spotrf, spotrs
 
 from dmkl._util.stopping import must_stop
-from dmkl._util.types import Float64, FloatArray, Samples
+from dmkl._util.types import Array, Float64, FloatArray, Samples
 from dmkl.oracles import ORACLES
 from dmkl.problems.norms import MixedNorm
 from dmkl.solvers.certificate import CertifiedWeights, best_multiple, relative_gap
 from dmkl.solvers.kernel_operators import KernelOperator
 from dmkl.solvers.precision import sum_dtype
 from dmkl.solvers.simplex_qp import simplex_qp
+from dmkl.solvers.svm_by_parts import svm_by_parts
 
 
 @dataclass(frozen=True)
@@ -145,12 +148,36 @@ def totals_of(norm: MixedNorm, forms: Float64) -> Float64:
     return np.asarray(norm.slope(radii) / radii)
 
 
+@dataclass(frozen=True)
+class NewtonSolution(CertifiedWeights):
+    """The best weights and the best lower bound that the method met."""
+
+    gap: float  # relative, on the block
+    primal: float
+    penalty: float  # the regulariser of the primal point
+    scores: Float64  # (n,) without intercept
+
+
+def feasible(norm: MixedNorm, theta: Float64) -> Float64:
+    """The weights scaled so that they may be those of a solution; every group has some."""
+    totals = norm.total(theta)
+    empty = (totals <= 0)[norm.groups]
+    theta = np.where(empty, norm.uniform(), theta)
+    if norm.rho > 2:
+        return theta / norm.size(theta)
+    return theta / norm.total(theta)[norm.groups] if norm.rho == 2 else theta
+
+
+KEPT = ("theta", "evaluations", "idle", "gap", "_totals", "_forms", "_stiffness", "_mirror_left", "_mirror_steps")
+
+
 class WeightModel:
     """The points found for one class, and where to go next."""
 
-    def __init__(self, norm: MixedNorm, n: int, tol: float) -> None:
+    def __init__(self, norm: MixedNorm, n: int, tol: float, theta: Float64) -> None:
         s = len(norm.groups)
-        self.norm, self.tol = norm, tol
+        self.norm, self.tol, self.theta = norm, tol, feasible(norm, theta)  # where to evaluate next
+        self.evaluations = self.idle = 0  # and those since the gap fell
         self.centre: Evaluation | None = None
         self.best: Evaluation | None = None  # of the primal value
         self.proof = Proof(np.zeros(n), np.zeros(s), 0.0)  # alpha = 0 is feasible
@@ -177,6 +204,49 @@ class WeightModel:
             self._mirror_left = self._mirror_steps = min(2 * self._mirror_steps, OPTIONS.most_mirror_steps)
         else:
             self._stiffness = min(self._stiffness * OPTIONS.stiffer, OPTIONS.stiffest)
+
+    @property
+    def ended(self) -> bool:
+        """Whether the tolerance is reached, or nothing was gained for long."""
+        return self.gap <= self.tol or self.idle >= OPTIONS.patience or self.evaluations >= OPTIONS.evaluations
+
+    def advance(self, search: Search) -> None:
+        """One evaluation, and the weights to evaluate next."""
+        before = self.gap
+        self.add(*search.evaluate(self.theta, self))
+        if self.gap > self.tol:
+            self.theta = self.next_weights()  # which may prove more
+        self.evaluations += 1
+        self.idle = 0 if self.gap < before else self.idle + 1
+
+    def arrays(self) -> dict[str, Array]:
+        """Everything as arrays, from which `restored` makes the same model."""
+        found = {name: np.asarray(getattr(self, name)) for name in KEPT}
+        found["_cuts"] = np.array(self._cuts)
+        for name in ("centre", "best", "proof"):
+            part = getattr(self, name)
+            found |= {f"{name}.{field.name}": np.asarray(getattr(part, field.name)) for field in fields(part)}
+        return found
+
+    @classmethod
+    def restored(cls, norm: MixedNorm, tol: float, arrays: Mapping[str, Array]) -> WeightModel:
+        """The model with these arrays, for the same norm."""
+        model = cls(norm, arrays["proof.beta"].shape[0], tol, arrays["theta"])
+        for name in KEPT:
+            setattr(model, name, arrays[name] if arrays[name].ndim else arrays[name].item())
+        model._cuts = list(arrays["_cuts"])
+        for name, kind in (("centre", Evaluation), ("best", Evaluation), ("proof", Proof)):
+            values: list[Any] = [arrays[f"{name}.{field.name}"] for field in fields(kind)]
+            setattr(model, name, kind(*(value if value.ndim else value.item() for value in values)))
+        return model
+
+    def solution(self, calls: int) -> NewtonSolution:
+        """The best point so far, after so many SVMs."""
+        best, proof = self.best, self.proof
+        assert best is not None
+        points = best.theta, best.beta, proof.bound, proof.beta, proof.forms
+        values = self.gap, best.primal, best.penalty, best.scores
+        return NewtonSolution(*points, *values, svm_calls=calls, oracle_calls=calls)
 
     def _prove(self, proof: Proof) -> None:
         if proof.bound > self.proof.bound:
@@ -385,12 +455,11 @@ def ball_minimum(slope: Float64, Q: Float64, kernels: Samples, centre: Float64, 
 # The method on one block.
 
 
-def curvature_of(combined: FloatArray, free: Samples, G: Float64) -> Float64:
-    """G (sum theta K)_FF^-1 G' within sum(beta) = 0; G is (kernels, F)."""
-    if len(free) < 2:
+def curvature_of(block: FloatArray, G: Float64) -> Float64:
+    """G block^-1 G' within sum(beta) = 0; the block (F, F) is of the weighted sum, G is (kernels, F)."""
+    if len(block) < 2:
         return np.zeros((len(G), len(G)))
-    ends = np.arange(len(free))
-    block = combined[free[:, None], free]
+    ends = np.arange(len(block))
     diagonal = block.diagonal().copy()
     factor, solve = (spotrf, spotrs) if block.dtype == np.float32 else (dpotrf, dpotrs)
     for ridge in OPTIONS.ridges:
@@ -399,7 +468,7 @@ def curvature_of(combined: FloatArray, free: Samples, G: Float64) -> Float64:
         triangle, failed = factor(matrix, lower=1, overwrite_a=1)
         if failed:
             continue
-        right = np.vstack([G, np.ones(len(free))]).T.astype(matrix.dtype)
+        right = np.vstack([G, np.ones(len(block))]).T.astype(matrix.dtype)
         solved = solve(triangle, right, lower=1)[0].astype(np.float64)
         result = G @ solved[:, :-1]
         along = G @ solved[:, -1]
@@ -408,18 +477,8 @@ def curvature_of(combined: FloatArray, free: Samples, G: Float64) -> Float64:
     return np.zeros((len(G), len(G)))
 
 
-@dataclass(frozen=True)
-class NewtonSolution(CertifiedWeights):
-    """The best weights and the best lower bound that the method met."""
-
-    gap: float  # relative, on the block
-    primal: float
-    penalty: float  # the regulariser of the primal point
-    scores: Float64  # (n,) without intercept
-
-
-class _Search:
-    """The evaluations of one problem on kernels in memory."""
+class Search:
+    """The evaluations of one problem."""
 
     def __init__(
         self, kernels: KernelOperator, y: Float64, C: Float64, norm: MixedNorm, tol: float, oracle: str
@@ -432,31 +491,33 @@ class _Search:
     def evaluate(self, theta: Float64, model: WeightModel) -> tuple[Evaluation, Float64]:
         """The evaluation at theta, and the crossed forms of its beta with the proof of the model."""
         y, C, norm = self._y, self._C, self._norm
-        combined = self._kernels.matrix(theta, self._dtype)
-        assert combined is not None
         tol = max(min(OPTIONS.svm_share * model.gap, OPTIONS.loosest_svm), OPTIONS.svm_least * self._tol)
         warm = np.zeros(len(y)) if model.centre is None else np.abs(model.centre.beta)
-        svm = self._svm(combined, y, C, alpha=warm, tol=tol, max_steps=OPTIONS.svm_steps * len(y))
-        beta = svm.alpha * y
+        combined = self._kernels.matrix(theta, self._dtype)
+        if combined is None:
+            beta = svm_by_parts(self._kernels, theta, y, C, warm, tol)
+        else:
+            beta = self._svm(combined, y, C, alpha=warm, tol=tol, max_steps=OPTIONS.svm_steps * len(y)).alpha * y
         G = self._kernels.products(beta)
         forms, scores = np.maximum(G @ beta, 0.0), theta @ G
         penalty = norm.regulariser(theta * np.sqrt(forms))
         primal = best_multiple(penalty, beta, scores, y, C).primal
         kernels = self._chosen(theta, forms, model.centre)
-        curvature = self._curvature(combined, svm.alpha, G[kernels])
+        curvature = self._curvature(theta, combined, np.abs(beta), G[kernels])
         # a kernel outside the range of all others has a form that falls as fast as it likes at weight zero
         most = OPTIONS.sharpest * np.count_nonzero(theta) * forms / norm.total(theta)[norm.groups]
         shrink = np.sqrt(np.minimum(1.0, most[kernels] / np.maximum(curvature.diagonal(), 1e-300)))
         curvature *= np.outer(shrink, shrink)
         return Evaluation(theta, beta, forms, primal, scores, penalty, kernels, curvature), G @ model.proof.beta
 
-    def _curvature(self, combined: FloatArray, alpha: Float64, G: Float64) -> Float64:
+    def _curvature(self, theta: Float64, combined: FloatArray | None, alpha: Float64, G: Float64) -> Float64:
         edge = OPTIONS.free * self._C
         free = np.flatnonzero((alpha > edge) & (alpha < self._C - edge))
         share = min(1.0, OPTIONS.most_free / max(len(free), 1))
         if share < 1.0:
             free = np.sort(self._rng.permutation(free)[: OPTIONS.most_free])
-        return np.asarray(curvature_of(combined, free, G[:, free]) / share**OPTIONS.part_power)
+        block = self._kernels.sum_over(free, theta, self._dtype) if combined is None else combined[free[:, None], free]
+        return np.asarray(curvature_of(block, G[:, free]) / share**OPTIONS.part_power)
 
     def _chosen(self, theta: Float64, forms: Float64, centre: Evaluation | None) -> Samples:
         """Kernels of the model: with weight, or with one of the largest forms of their group."""
@@ -507,47 +568,34 @@ def solve_newton(
         With a gap of `tol`, or of the last point before nothing was gained for some evaluations.
     """
     C = np.broadcast_to(np.asarray(C, dtype=np.float64), y.shape)
-    theta, calls = (start, 0) if start is not None else _from_parts(kernels, y, C, norm, tol, oracle)
-    search, model = _Search(kernels, y, C, norm, tol, oracle), WeightModel(norm, len(y), tol)
-    least, idle = np.inf, 0
-    for _ in range(OPTIONS.evaluations):
-        calls += 1
-        model.add(*search.evaluate(theta, model))
-        if model.gap > tol:
-            theta = model.next_weights()  # which may prove more
-        least, idle = min(least, model.gap), 0 if model.gap < least else idle + 1
-        if model.gap <= tol or idle >= OPTIONS.patience or must_stop():
-            break
-    best, proof = model.best, model.proof
-    assert best is not None
-    return NewtonSolution(
-        best.theta,
-        best.beta,
-        proof.bound,
-        proof.beta,
-        proof.forms,
-        model.gap,
-        best.primal,
-        best.penalty,
-        best.scores,
-        svm_calls=calls,
-        oracle_calls=calls,
-    )
+    theta, calls = (start, 0) if start is not None else first_weights(kernels, y, C, norm, tol, oracle)
+    search, model = Search(kernels, y, C, norm, tol, oracle), WeightModel(norm, len(y), tol, theta)
+    while True:
+        model.advance(search)
+        if model.ended or must_stop():
+            return model.solution(calls + model.evaluations)
 
 
-def _from_parts(
+def first_weights(
     kernels: KernelOperator, y: Float64, C: Float64, norm: MixedNorm, tol: float, oracle: str
 ) -> tuple[Float64, int]:
-    """The weights of random parts of the samples, each from those of the one before, and the SVMs that this took."""
+    """The weights of random parts of the samples, each from those of the part before, and the SVMs that this took.
+
+    Equal weights where the samples are few, or no part fits in memory.
+    """
     theta, calls, n = norm.uniform(), 0, len(y)
     order = np.random.default_rng(0).permutation(n)
-    sizes = [n // OPTIONS.level_factor]
-    while sizes[-1] // OPTIONS.level_factor >= OPTIONS.smallest_level:
-        sizes.append(sizes[-1] // OPTIONS.level_factor)
-    for size in reversed(sizes if n >= OPTIONS.levels_from else []):
+    parts: list[tuple[Samples, KernelOperator]] = []
+    size = n // OPTIONS.level_factor if n >= OPTIONS.levels_from else 0
+    while size >= OPTIONS.smallest_level:
         part = np.sort(order[:size])
-        some = kernels.restricted(part)
-        if some is not None and abs(y[part].sum()) < size:  # both sides are there
+        around, operator = parts[-1] if parts else (np.arange(n), kernels)
+        some = operator.restricted(np.searchsorted(around, part))
+        if some is not None:
+            parts.append((part, some))
+        size //= OPTIONS.level_factor
+    for part, some in reversed(parts):
+        if abs(y[part].sum()) < len(part):  # both sides are there
             found = solve_newton(some, y[part], C[part], norm, max(tol, OPTIONS.level_gap), oracle, start=theta)
             theta, calls = found.weights, calls + found.svm_calls
     return theta, calls

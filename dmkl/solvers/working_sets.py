@@ -165,6 +165,7 @@ class WarmStart:
     weights: Float64
     intercept: float
     step: float  # from the method's own state, 0 if there is none
+    resume: object = None  # what a streamed problem goes on with, from the method's own state
 
 
 @dataclass(frozen=True)
@@ -206,6 +207,7 @@ class BlockSolution:
     handed_over: Mask | None = None  # (iterations,): whether it was another method's, where the first one stalled
     scores: Float64 | None = None  # (|W|,) of beta at the weights, where the method has them
     handovers: int = 0  # methods that did not reach the tolerance before this one
+    resume: object = None  # what a streamed problem goes on with
 
 
 class ClassMethod(ABC):
@@ -239,9 +241,17 @@ class ClassMethod(ABC):
         """Whether every block is of all samples, whatever their margins."""
         return False
 
+    def resume(self, own: MethodState, k: int) -> object:
+        """What class k goes on with if its problem is streamed; None if it begins."""
+        return None
+
     def layers(self, problem: Problem, active: Mask) -> int:
         """How many matrices a block of these kernels takes memory for."""
         return 1
+
+    def streamed_sets(self, working: Mask, active: Mask) -> tuple[Mask, Mask]:
+        """The samples and kernels of a class whose block does not fit in memory."""
+        return working, active
 
     def streaming_substitute(self, problem: Problem, samples: Samples, kernels: Samples, room: int) -> object:
         """A substitute for a block too large for memory, which reads the stack; None if unsupported."""
@@ -306,6 +316,11 @@ class OneVsRest:
 
     def step(self, problem: Problem, state: State) -> State:
         classes = next(in_batches(self._unfinished(problem, state), self._expected_bytes(problem, state), state.room))
+        if self._streams(problem, state, classes):
+            state = _with_own_arrays(state)
+            state.working[:, classes[0]], state.active[classes[0]] = self._method.streamed_sets(
+                state.working[:, classes[0]], state.active[classes[0]]
+            )
         sets = [np.flatnonzero(state.working[:, k]) for k in classes]
         kernels = [np.flatnonzero(state.active[k]) for k in classes]
         solutions = self._solutions(problem, state, classes, sets, kernels)
@@ -372,6 +387,10 @@ class OneVsRest:
         layers = self._method.layers(problem, state.active[k])
         return int(layers * self._itemsize * int(state.working[:, k].sum()) ** 2)
 
+    def _streams(self, problem: Problem, state: State, classes: list[int]) -> bool:
+        """Whether the block of the only class at hand does not fit; such a class is a batch of its own."""
+        return len(classes) == 1 and self._bytes(problem, state, classes[0]) > state.room
+
     def _substitute(self, problem: Problem, state: State, k: int) -> object:
         samples, kernels = np.flatnonzero(state.working[:, k]), np.flatnonzero(state.active[k])
         return self._method.streaming_substitute(problem, samples, kernels, state.room)
@@ -386,7 +405,8 @@ class OneVsRest:
             y, counts = problem.Y[W, k], problem.counts[W]
             weights = np.atleast_2d(state.weights)[k if state.weights.ndim == 2 else 0, kernels[position]]
             step = self._method.warm_step(state.own, k)
-            warm = WarmStart(column(state.coef, k)[W], weights, float(state.intercept[k]), step)
+            resume = self._method.resume(state.own, k)
+            warm = WarmStart(column(state.coef, k)[W], weights, float(state.intercept[k]), step, resume)
             known = y, counts, warm, float(state.gap[k]), problem.tol, problem.oracle
             complete = len(W) == problem.n and len(kernels[position]) == problem.stack.s
             problems.append(BlockProblem(None, kernels[position], *known, threads, complete))
@@ -395,7 +415,7 @@ class OneVsRest:
             tasks = [(self._method, one) for one in problems]
             return problem.stack.answers(solve_block, tasks, sets, runtime=problem.runtime, **options)
         # nothing to fan out; and where the block is streamed, its passes are tasks themselves
-        streams = self._bytes(problem, state, classes[0]) > state.room
+        streams = self._streams(problem, state, classes)
         block: object = (
             self._substitute(problem, state, classes[0]) if streams else problem.stack.block(sets, **options)[0]
         )

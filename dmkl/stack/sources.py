@@ -374,7 +374,7 @@ class ChosenRow:
 
     def combined(self, j: int, weights: Float64) -> Float64 | None:
         spread = np.zeros(self.base.s)
-        np.add.at(spread, self.kernels, weights)
+        np.add.at(spread, list(self.kernels), weights)
         return self.base.combined(j, spread)
 
 
