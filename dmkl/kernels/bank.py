@@ -17,6 +17,7 @@ from typing import Protocol
 
 import numpy as np
 
+from dmkl._util.stopping import end_if_late
 from dmkl._util.tiling import Grid
 from dmkl._util.types import Array, Block, Float32, Float64, Samples, Table
 from dmkl.config import construct
@@ -179,6 +180,7 @@ class Bank:
         for (view, base), members in shared.items():
             tile = base_tile(pair, view, base)
             for a in members:
+                end_if_late()
                 yield a, tile
 
     def tiles(self, pair: Pair, rows: Span, columns: Span, row_means: Float64) -> Iterator[tuple[int, Float32]]:

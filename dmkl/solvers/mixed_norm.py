@@ -13,6 +13,7 @@ from typing import TypeAlias
 
 import numpy as np
 
+from dmkl._util.stopping import must_stop
 from dmkl._util.types import Float64, FloatArray, Mask, Samples
 from dmkl.oracles import ORACLES
 from dmkl.problems.norms import MixedNorm
@@ -104,7 +105,7 @@ class MixedNormMethod(ClassMethod):
         for _ in range(method.attempts):
             solution, gap = self._attempt(problem, method, inner)
             svm_calls, oracle_calls = svm_calls + solution.svm_calls, oracle_calls + solution.oracle_calls
-            if gap <= self.options.block_share * problem.tol:
+            if gap <= self.options.block_share * problem.tol or must_stop():
                 break
             inner *= self.options.tighten
         return replace(solution, svm_calls=svm_calls, oracle_calls=oracle_calls)
@@ -140,6 +141,14 @@ class MixedNormMethod(ClassMethod):
     def dual(self, solution: BlockSolution, forms: Float64, y: Float64, counts: Float64) -> float:
         assert solution.proof is not None
         return min(solution.dual, float(np.abs(solution.proof).sum()) - self.norm.conjugate(forms))
+
+    def as_known(self, beta: Float64, weights: Float64, forms: Float64, y: Float64, counts: Float64) -> BlockSolution:
+        penalty, alpha = self.norm.regulariser(weights * np.sqrt(forms)), beta * y
+        feasible = (alpha >= 0).all() and (alpha <= self.C * counts).all() and abs(beta.sum()) <= 1e-9 * alpha.sum()
+        share = float(feasible)  # of the coefficients, as a dual point: those of another formulation may be none
+        return BlockSolution(
+            beta, np.inf, weights=weights, penalty=penalty, proof=share * beta, proof_forms=share * forms
+        )
 
     def next_kernels(self, weights: Float64, forms: Float64) -> Mask:
         largest = self.norm.radii(forms)[self.norm.groups] ** 2
