@@ -11,6 +11,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Protocol, TypeVar
 
 from dmkl._util.machine import cores
+from dmkl._util.stopping import Tasks, end_if_late, must_stop
 from dmkl.runtime.blas import one_blas_thread
 from dmkl.runtime.timeline import Timeline
 
@@ -39,7 +40,8 @@ class Runtime(Protocol):
         """Compute `function(*task)` for every task; the results come in the order of the tasks.
 
         The order makes every reduction over results the same on 1 thread and on 4 workers. Only a bounded number of
-        tasks is in flight, so results that wait for their turn fit in memory.
+        tasks is in flight, so results that wait for their turn fit in memory. Tasks have the limits of the caller
+        (`dmkl._util.stopping`); `Stopped` is raised where there is no time left for another task.
         """
 
     def hold(self, function: Callable[..., R], *arguments: object) -> R:
@@ -79,6 +81,7 @@ class Local:
         waiting = iter(tasks)
         first = list(itertools.islice(waiting, 2))
         waiting = itertools.chain(first, waiting)
+        must_stop()  # noticed now, so that these tasks have time
         with one_blas_thread():
             if self.workers == 1 or len(first) < 2:  # nothing to fan out: a single task may have all cores
                 for task in waiting:
@@ -88,15 +91,19 @@ class Local:
 
     def _map_threads(self, function: Callable[..., R], tasks: Iterable[tuple[object, ...]]) -> Iterator[R]:
         pending: deque[Future[R]] = deque()
+        limited = Tasks()
         pool = ThreadPoolExecutor(self.workers, thread_name_prefix=POOL)
         try:
             for task in tasks:
-                pending.append(pool.submit(self._run, function, task))
+                pending.append(pool.submit(limited.run, self._run, function, task))
                 if len(pending) >= self.in_flight * self.workers:
                     yield pending.popleft().result()
             while pending:
                 yield pending.popleft().result()
-        finally:  # also on an error or Ctrl-C: tasks that have not started never start
+        except BaseException:  # an error, Ctrl-C, or nobody wants the rest
+            limited.stop()
+            raise
+        finally:  # tasks that have not started never start
             pool.shutdown(cancel_futures=True)
 
     def hold(self, function: Callable[..., R], *arguments: object) -> R:
@@ -113,6 +120,7 @@ class Local:
             return self._timed(function, task)
 
     def _timed(self, function: Callable[..., R], task: tuple[object, ...]) -> R:
+        end_if_late()
         started = time.time()
         try:
             return function(*task)

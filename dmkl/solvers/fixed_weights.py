@@ -9,13 +9,13 @@ problem of SpicyMKL with one kernel, no sparsity and a ridge of 1 / C, always in
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
 
+from dmkl._util.stopping import Stopped, must_stop
 from dmkl._util.types import Float64, FloatArray, FloatType, Mask, Samples
 from dmkl.oracles import ORACLES, PreparedKernel, SvmResult, svm_bounds
 from dmkl.problems.losses import Loss
@@ -96,7 +96,7 @@ class FixedWeights:
 def _solved(problem: Problem, solver: Solver) -> State:
     state = solver.init(problem)
     for _ in range(OPTIONS.max_rounds):
-        if (state.gap <= problem.tol).all():
+        if (state.gap <= problem.tol).all() or must_stop():
             break
         state = solver.step(problem, state)
     return state
@@ -106,12 +106,17 @@ def outlined(problem: Problem, state: State, weights: Float64, C: float, *, inte
     """The first state with every class roughly solved at fixed weights, and the samples that matter there as its set.
 
     It is left alone where the weighted sum does not fit as one matrix: an outline would take as many passes as the
-    problem itself.
+    problem itself; and where there is no time for it.
     """
     if whole(problem.n) or not _whole_fits(problem):
         return state
     solver = _WholeMatrix(FixedWeights(C, intercept), weights)
-    rough = _solved(replace(problem, tol=OPTIONS.outline_tol, start=None), solver)
+    try:
+        rough = _solved(replace(problem, tol=OPTIONS.outline_tol, start=None), solver)
+    except Stopped:
+        return state
+    if len(solver.scores) < problem.m:
+        return state
     working = np.zeros(problem.Y.shape, dtype=bool)
     for k, scores in solver.scores.items():
         margins = problem.Y[:, k] * (scores + rough.intercept[k])
@@ -152,21 +157,23 @@ class _WholeMatrix:
         classes = np.flatnonzero(state.gap > problem.tol)
         coef, intercept = {}, state.intercept.copy()
         primal, dual = state.primal.copy(), state.dual.copy()
-        results = problem.runtime.map(solve_classes, self._tasks(problem, state, classes))
-        for k, result in zip(classes, itertools.chain.from_iterable(results), strict=True):
-            coef[int(k)] = result.alpha * problem.Y[:, k]
-            intercept[k], primal[k], dual[k] = result.intercept, result.primal, result.dual
-            self.scores[int(k)] = result.scores
-        calls = state.svm_calls + len(classes)
+        chunks = np.array_split(classes, min(len(classes), OPTIONS.tasks * problem.runtime.workers))
+        results = problem.runtime.map(solve_classes, self._tasks(problem, state, chunks))
+        for some, found in zip(chunks, results, strict=True):
+            for k, result in zip(some, found, strict=False):  # fewer where the time was up
+                coef[int(k)] = result.alpha * problem.Y[:, k]
+                intercept[k], primal[k], dual[k] = result.intercept, result.primal, result.dual
+                self.scores[int(k)] = result.scores
+        calls = state.svm_calls + len(coef)
         state = replace(state, coef=with_columns(state.coef, coef), intercept=intercept, primal=primal, dual=dual)
         return replace(state, svm_calls=calls, oracle_calls=calls)
 
     def leave(self, problem: Problem, state: State) -> State:
         return state
 
-    def _tasks(self, problem: Problem, state: State, classes: Samples) -> Iterator[tuple[object, ...]]:
+    def _tasks(self, problem: Problem, state: State, chunks: Sequence[Samples]) -> Iterator[tuple[object, ...]]:
         upper = self._svm.C * problem.counts
-        for some in np.array_split(classes, min(len(classes), OPTIONS.tasks * problem.runtime.workers)):
+        for some in chunks:
             signs = [problem.Y[:, k] for k in some]
             warm = [column(state.coef, k) * y for k, y in zip(some, signs, strict=True)]
             yield self._svm, self._prepared, signs, upper, warm, problem.tol, problem.oracle
@@ -186,9 +193,17 @@ def solve_classes(
     tol: float,
     oracle: str,
 ) -> list[SvmResult]:
-    """Several classes in one task: one of them takes a millisecond or two, less than a task costs on a cluster."""
-    solve, free = ORACLES[oracle], svm.intercept
-    return [solve(kernel, y, upper, intercept=free, alpha=alpha, tol=tol) for y, alpha in zip(signs, warm, strict=True)]
+    """Several classes in one task: one of them takes a millisecond or two, less than a task costs on a cluster.
+
+    Those that there is no time for are left out.
+    """
+    solve = ORACLES[oracle]
+    found: list[SvmResult] = []
+    for y, alpha in zip(signs, warm, strict=True):
+        if found and must_stop():
+            break
+        found.append(solve(kernel, y, upper, intercept=svm.intercept, alpha=alpha, tol=tol))
+    return found
 
 
 @dataclass(frozen=True)

@@ -336,6 +336,14 @@ class MixedNormMethod(ClassMethod):
         bound = multiple * total - multiple**2 * conjugate
         return min(solution.dual, bound)
 
+    def as_known(self, beta: Float64, weights: Float64, forms: Float64, y: Float64, counts: Float64) -> BlockSolution:
+        penalty, alpha = self.norm.regulariser(weights * np.sqrt(forms)), beta * y
+        feasible = (alpha >= 0).all() and (alpha <= self.C * counts).all() and abs(beta.sum()) <= 1e-9 * alpha.sum()
+        share = float(feasible)  # of the coefficients, as a dual point: those of another formulation may be none
+        return BlockSolution(
+            beta, np.inf, weights=weights, penalty=penalty, proof=share * beta, proof_forms=share * forms
+        )
+
     def next_kernels(self, weights: Float64, forms: Float64) -> Mask:
         used, largest = weights > 0, self.norm.radii(forms)
         if not many_kernels(len(forms)):

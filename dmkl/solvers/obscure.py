@@ -8,6 +8,7 @@ those with coefficients (`obscure_kernel_values.py`).
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -16,6 +17,7 @@ from typing import ClassVar
 import numpy as np
 from scipy.sparse import csr_array
 
+from dmkl._util.stopping import Stopped
 from dmkl._util.types import Float64, Mask, Samples
 from dmkl.errors import ConfigError
 from dmkl.events import Note
@@ -122,7 +124,11 @@ class Stages:
         n, m, s = problem.n, problem.m, problem.stack.s
         state = State.first(self._norm.weights(np.ones(s)), np.zeros((n, m), dtype=bool), bounds=1)
         if problem.start is not None:
-            return self._into_exact(problem, state, self._loss.nearest(problem.start.coef.toarray()), no_samples())
+            point = self._loss.nearest(problem.start.coef.toarray())
+            try:
+                return self._into_exact(problem, state, point, no_samples())
+            except Stopped:
+                return self._into_exact(problem, state, np.zeros((n, m)), no_samples())
         first = ONLINE if self._online else PROXIMAL if self._epochs else EXACT
         if first == EXACT:
             return self._into_exact(problem, state, np.zeros((n, m)), no_samples())
@@ -146,9 +152,9 @@ class Stages:
         if own.place is None:
             return self._exact(problem, state)
         learner = Learner.of(own)
-        learn(problem, self._source, self._loss, self._norm, self._lam, learner, ahead=self._ahead)
-        if learner.batch == 0:
-            return self._after_epoch(problem, state, learner)
+        if learn(problem, self._source, self._loss, self._norm, self._lam, learner, ahead=self._ahead):
+            with contextlib.suppress(Stopped):  # the last batch is met, the epoch ends another time
+                return self._after_epoch(problem, state, Learner.of(learner.state()))
         return replace(state, own=learner.state())
 
     def leave(self, problem: Problem, state: State) -> State:
@@ -156,11 +162,15 @@ class Stages:
         own = state.own_as(ObscureState)
         if np.isfinite(state.primal[0]) or own.place is None:
             return state
-        return self._certified(problem, state, Learner.of(own))[0]
+        try:
+            return self._certified(problem, state, Learner.of(own))[0]
+        except Stopped:
+            return state
 
     # stages 1 and 2
 
     def _after_epoch(self, problem: Problem, state: State, learner: Learner) -> State:
+        learner.end_epoch()
         support = int(np.count_nonzero(learner.coef.any(axis=1)))
         words = f"{STAGES[learner.stage]} epoch {learner.epoch}: {_rate(learner.seen[learner.stage])}"
         problem.observer(Note(f"{words}, {support} of {problem.n} with coefficients"))

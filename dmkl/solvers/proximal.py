@@ -25,6 +25,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import scipy.linalg
 
+from dmkl._util.stopping import must_stop
 from dmkl._util.types import Float64, Mask
 from dmkl.problems.losses import Loss, Slack, Smooth, balanced
 from dmkl.solvers.kernel_operators import KernelOperator
@@ -118,7 +119,7 @@ class NewtonSystem:
         for _ in range(self.options.cg_steps):
             image = self.diagonal * direction + product(direction) + self.factors.T @ (self.factors @ direction)
             curvature = float(direction @ image)
-            if not curvature > 0:
+            if not curvature > 0 or must_stop():
                 break
             x += (size / curvature) * direction
             residual -= (size / curvature) * image
@@ -201,7 +202,7 @@ def minimise(
     Returns
     -------
     Solution
-        With a gap of `tol`, or as far as rounding allows.
+        With a gap of `tol`, or as far as rounding and time allow.
     """
     return _Method(kernels, y, loss, penalty, tol, options or OPTIONS).run(start)
 
@@ -219,7 +220,7 @@ class _Method:
         rho, products, centre, parameters, best = self._begin(start)
         trace, idle, again = [], 0, False
         for _ in range(options.outer_steps):
-            if best.gap <= self.tol or (idle >= options.stalled and (again or best.gap < options.poor)):
+            if best.gap <= self.tol or (idle >= options.stalled and (again or best.gap < options.poor)) or must_stop():
                 break
             if idle >= options.stalled:  # penalties that grow while nothing is gained end in rounding
                 rho, products, centre, parameters, _ = self._begin(None)
@@ -267,7 +268,7 @@ class _Method:
     ) -> tuple[Float64, Float64, int]:
         """Newton's method on phi: rho with its products, and the number of steps."""
         taken, last = 0, False
-        while taken < self.options.newton_steps and not last:
+        while taken < self.options.newton_steps and not last and not must_stop():
             taken += 1
             here = _Iterate(rho, centre.products @ rho, np.maximum(products @ rho, 0.0))
             direction, fall = self._direction(here, products, centre, parameters)

@@ -24,6 +24,7 @@ from typing import ClassVar, Protocol
 import numpy as np
 
 from dmkl._util.registry import Registry
+from dmkl._util.stopping import Stopped, must_stop
 from dmkl._util.types import Float64, Mask, Samples
 from dmkl.problems.shared import SharedMKL
 from dmkl.solvers.certificate import relative_gap
@@ -206,7 +207,13 @@ class SumOfClasses:
     def step(self, problem: Problem, state: State) -> State:
         blocks = self._blocks = self._blocks or Blocks(problem, state)
         classes = ClassSvms(problem, blocks, state, self._C, self._intercept)
-        best, own, lower, trials = self._inner(problem, state, classes)
+        try:
+            best, own, lower, trials = self._inner(problem, state, classes)
+        except Stopped:
+            if np.isfinite(state.primal[0]):
+                raise
+            classes.keep(classes.alpha)  # nothing is certified yet: at least the next call goes on from here
+            return replace(state, coef=classes.coef, svm_calls=state.svm_calls + classes.svm_calls)
         classes.keep(best.alpha)
         values = classes.evaluate(range(problem.m), best.weights)
         primal = best.penalty + float(values.loss.sum())
@@ -229,7 +236,19 @@ class SumOfClasses:
         )
 
     def leave(self, problem: Problem, state: State) -> State:
-        return state
+        """A run that ends before its first certificate gets one, if there is time for the passes."""
+        if np.isfinite(state.primal[0]) or not state.coef.nnz:
+            return state
+        classes = ClassSvms(problem, Blocks(problem, state), state, self._C, self._intercept)
+        everyone = range(problem.m)
+        try:
+            values, forms = classes.evaluate(everyone, state.weights, "keep"), classes.forms(everyone)
+        except Stopped:
+            return state
+        primal, total = float(values.primal.sum()), float(np.abs(state.coef.data).sum())
+        cut = CuttingPlanes.none(problem.stack.s).plus(np.array([total]), forms.sum(axis=0)[None], np.array([-1]))
+        dual = np.array([cut.bound(np.ones(1))])
+        return replace(state, primal=np.array([primal]), dual=dual, intercept=values.intercept)
 
     def _inner(self, problem: Problem, state: State, classes: ClassSvms) -> tuple[Trial, SumState, float, int]:
         """The best trial on the blocks, the cuts and the centre, a lower bound, and the number of trials."""
@@ -244,15 +263,20 @@ class SumOfClasses:
         best, weights = None, own.centre
         number = 0
         while number < options.inner_steps:
+            try:
+                trial, total = self._try(problem, classes, weights, options.svm_tol(gap, wanted))
+            except Stopped:
+                if best is None:
+                    raise
+                break
             number += 1
-            trial, total = self._try(problem, classes, weights, options.svm_tol(gap, wanted))
             cuts = cuts.plus(np.array([total]), trial.forms.sum(axis=0)[None], np.array([-1]))
             if best is None or trial.primal < best.primal:
                 best = trial
             weights, bound, cuts = rule.next(trial, cuts, gap)
             lower = max(lower, bound)
             gap = relative_gap(best.primal, lower)
-            if gap <= wanted:
+            if gap <= wanted or must_stop():
                 break
         assert best is not None
         assert rule.centre is not None

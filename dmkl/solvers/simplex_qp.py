@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.linalg.lapack import dgetrf, dgetrs  # lu_factor's checks take longer than so few equations
 
+from dmkl._util.stopping import must_stop
 from dmkl._util.types import Float64, Samples
 
 
@@ -80,6 +81,8 @@ def simplex_qp(
         mean = point.complementarity / (rows + s)
         before, residual = residual, equations.residual
         if mean < options.tol and (residual < options.stationary or residual > options.stalled * before):
+            break
+        if must_stop():
             break
         ahead = equations.direction(point.lam * point.slack, point.low * point.p)
         target = (point.moved(ahead, point.room(ahead)).complementarity / (rows + s) / mean) ** 3 * mean

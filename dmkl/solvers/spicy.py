@@ -150,6 +150,10 @@ class SpicyMethod(LossClassMethod):
         assert solution.proof is not None
         return self.penalty.dual(self.loss.counting(counts), y, solution.proof, forms)[0]
 
+    def as_known(self, beta: Float64, weights: Float64, forms: Float64, y: Float64, counts: Float64) -> BlockSolution:
+        penalty, none = self.penalty.primal(weights * np.sqrt(forms)), np.zeros_like(beta)
+        return BlockSolution(beta, 0.0, weights=weights, penalty=penalty, proof=none, proof_forms=np.zeros_like(forms))
+
     def next_kernels(self, weights: Float64, forms: Float64) -> Mask:
         near, used = np.flatnonzero(forms >= (self.options.near * self.penalty.C) ** 2), int(np.count_nonzero(weights))
         if many_kernels(len(forms)):

@@ -18,7 +18,7 @@ from dmkl._util.stopping import must_stop
 from dmkl._util.types import Float64, Samples
 from dmkl.oracles import relative_gap, svm_bounds
 from dmkl.oracles.base import balance, fresh_scores
-from dmkl.oracles.smo import maximise
+from dmkl.oracles.smo import maximised
 from dmkl.solvers.kernel_operators import KernelOperator
 
 
@@ -80,7 +80,7 @@ def svm_by_parts(
         exact = OPTIONS.share * gap * abs(primal) / (abs(value) + min(gap, 1.0) * abs(primal))
         low, high = np.minimum(y[part], 0.0) * C[part], np.maximum(y[part], 0.0) * C[part]
         whole = (pull, own, low, high, K.diagonal().astype(np.float64))
-        maximise(view, whole, True, False, exact, OPTIONS.steps * len(part))
+        maximised(view, whole, True, False, exact, OPTIONS.steps * len(part))
         change = np.zeros(len(y))
         change[part] = own - beta[part]
         beta = beta + change

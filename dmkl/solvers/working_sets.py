@@ -21,11 +21,12 @@ from typing import ClassVar, TypedDict
 import numpy as np
 
 from dmkl._util.machine import in_batches
+from dmkl._util.stopping import Stopped, must_stop
 from dmkl._util.types import Float64, FloatArray, FloatType, Mask, Samples
 from dmkl.errors import ResourceError
 from dmkl.solvers.certificate import Certificate
 from dmkl.solvers.problem import Problem
-from dmkl.solvers.state import MethodState, NoState, State, column, with_columns
+from dmkl.solvers.state import MethodState, NoState, State, column, dense, with_columns
 
 
 @dataclass(frozen=True)
@@ -275,6 +276,10 @@ class ClassMethod(ABC):
         """The lower bound over all kernels; `forms` (s,) are the proof's, y and counts the block's."""
         return solution.dual
 
+    def as_known(self, beta: Float64, weights: Float64, forms: Float64, y: Float64, counts: Float64) -> BlockSolution:
+        """Coefficients of all samples that no block was solved for, with the weights and forms of all kernels."""
+        return BlockSolution(beta, -np.inf)
+
     def next_kernels(self, weights: Float64, forms: Float64) -> Mask:
         """(s,): the kernels for the next block, at least one of every group."""
         return np.ones(len(weights), dtype=bool)
@@ -301,7 +306,10 @@ class OneVsRest:
         state = replace(state, own=self._method.first_own(problem))
         start = problem.start
         if start is None:
-            return self._method.first_state(problem, state)
+            try:
+                return self._method.first_state(problem, state)
+            except Stopped:
+                return state
         working = state.working if whole(problem.n) else start.working
         if self._method.holds_all(problem):
             working = np.ones_like(working)
@@ -323,7 +331,12 @@ class OneVsRest:
             )
         sets = [np.flatnonzero(state.working[:, k]) for k in classes]
         kernels = [np.flatnonzero(state.active[k]) for k in classes]
-        solutions = self._solutions(problem, state, classes, sets, kernels)
+        answers = self._solutions(problem, state, classes, sets, kernels)
+        solved = [position for position, solution in enumerate(answers) if solution is not None]
+        if not solved:
+            raise Stopped
+        classes, sets = [classes[p] for p in solved], [sets[p] for p in solved]
+        kernels, solutions = [kernels[p] for p in solved], [solution for solution in answers if solution is not None]
         coef, proof = np.zeros((2, problem.n, len(classes)))
         weights, forms = np.zeros((2, len(classes), problem.stack.s))
         for position, (W, A, solution) in enumerate(zip(sets, kernels, solutions, strict=True)):
@@ -357,6 +370,25 @@ class OneVsRest:
         )
 
     def leave(self, problem: Problem, state: State) -> State:
+        """Certify the coefficients of classes that no block has been solved for, if there is time for a pass."""
+        classes = np.flatnonzero(np.isinf(state.primal) & (np.diff(state.coef.indptr) > 0))
+        if not len(classes):
+            return state
+        coef, state = dense(state.coef, classes.tolist()), _with_own_arrays(state)
+        weights = np.broadcast_to(state.weights, (problem.m, problem.stack.s))[classes]
+        try:
+            applied = problem.stack.apply(coef, weights)
+        except Stopped:
+            return state
+        assert applied.forms is not None
+        for position, k in enumerate(classes.tolist()):
+            beta, forms, y = coef[:, position], np.maximum(applied.forms[position], 0.0), problem.Y[:, k]
+            known = self._method.as_known(beta, weights[position], forms, y, problem.counts)
+            certificate = self._method.primal(beta, applied.scores[:, position], y, problem.counts, known)
+            state.primal[k], state.intercept[k] = certificate.primal, certificate.intercept
+            if known.weights is not None and known.proof_forms is not None:
+                state.weights[k] = certificate.scale * known.weights
+                state.dual[k] = self._method.dual(known, known.proof_forms, y, problem.counts)
         return state
 
     def _unfinished(self, problem: Problem, state: State) -> Iterator[int]:
@@ -397,8 +429,11 @@ class OneVsRest:
 
     def _solutions(
         self, problem: Problem, state: State, classes: list[int], sets: list[Samples], kernels: list[Samples]
-    ) -> list[BlockSolution]:
-        """Cut the blocks and solve the compact problems, one task a class; a streamed class is solved from here."""
+    ) -> list[BlockSolution | None]:
+        """Cut the blocks and solve the compact problems, one task a class; a streamed class is solved from here.
+
+        None for the classes that there was no time for.
+        """
         problems = []
         threads = 1 if problem.runtime.remote else max(1, problem.runtime.workers // len(classes))
         for position, (k, W) in enumerate(zip(classes, sets, strict=True)):
@@ -419,7 +454,7 @@ class OneVsRest:
         block: object = (
             self._substitute(problem, state, classes[0]) if streams else problem.stack.block(sets, **options)[0]
         )
-        return [solve_block(block, self._method, problems[0])]
+        return [self._method.solve(replace(problems[0], block=block))]
 
     def _certify(
         self,
@@ -450,9 +485,9 @@ class OneVsRest:
         return bool(better)
 
 
-def solve_block(block: object, method: ClassMethod, problem: BlockProblem) -> BlockSolution:
-    """A class's compact problem, once its block is there."""
-    return method.solve(replace(problem, block=block))
+def solve_block(block: object, method: ClassMethod, problem: BlockProblem) -> BlockSolution | None:
+    """The compact problem of one of several classes, once its block is there; None where there is no time for it."""
+    return None if must_stop() else method.solve(replace(problem, block=block))
 
 
 def _scores_and_forms(
