@@ -237,6 +237,44 @@ def test_a_worker_that_does_not_end_is_killed() -> None:
         crew.close()
 
 
+class Scripted:
+    """A crew whose fits take these seconds, one after the other; None is a fit that does not end."""
+
+    def __init__(self, **seconds: list[float | None]) -> None:
+        self.seconds, self.limits = seconds, []
+
+    def build(self, problem: Problem) -> dict[str, object]:
+        return {"n": problem.n, "s": 2, "m": 1, "methods": list(self.seconds)}
+
+    def fit(self, problem: Problem, name: str, limit: float, to_stop: float) -> dict[str, object]:
+        self.limits.append((name, round(limit, 9)))
+        taken = self.seconds[name].pop(0)
+        if taken is None:
+            return {"status": "killed", "seconds": limit + to_stop, "note": ""}
+        return {"status": "solved", "seconds": taken, "cpu": taken, "note": ""}
+
+
+def test_the_default_comes_first_and_rivals_have_less_time() -> None:
+    problem = Problem("test", dmkl.VSKL, "ringnorm", 4000, "one")  # 32 million values
+    limits = fits.Limits(least=1.0, rival=0.5, times=20.0, value=5e-8, most=60.0)
+    crew = Scripted(first=[0.01], second=[None], third=[4.0], plain=[])  # none of the slow ones where n is large
+    row = fits.fitted(crew, problem, limits)
+    assert crew.limits == [("first", 1.6), ("second", 0.5), ("third", 0.5)]
+    assert fits.seconds_of(row) == {"first": 0.01, "third": 4.0}
+    crew = Scripted(first=[None], second=[4.0], third=[3.0])
+    assert fits.ratio_of_default(fits.fitted(crew, problem, limits)) == math.inf
+    assert crew.limits == [("first", 1.6), ("second", 1.6), ("third", 60.0)]
+
+
+def test_where_the_default_is_behind_both_run_again() -> None:
+    problem = Problem("test", dmkl.VSKL, "ringnorm", 100, "one")
+    crew = Scripted(first=[2.0, 1.0], second=[1.5], third=[0.9, 1.4])
+    row = fits.fitted(crew, problem, fits.Limits())
+    assert fits.seconds_of(row) == {"first": 1.0, "second": 1.5, "third": 0.9}
+    assert fits.ratio_of_default(row) == pytest.approx(1 / 0.9)
+    assert fits.fitted(Scripted(first=[2.0]), problem, fits.Limits(), default_only=True)["fits"].keys() == {"first"}
+
+
 # --- the command
 
 

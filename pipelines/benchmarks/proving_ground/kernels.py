@@ -142,9 +142,9 @@ def gauss_view(samples: Samples, rng: np.random.Generator) -> list[Kernel]:
 
 
 def gauss_whole(samples: Samples, rng: np.random.Generator) -> list[Kernel]:
-    """Two widths of every view and of all features together: the ten kernels of the notes on dense support."""
+    """exp(-d^2 / (0.3 median)) and exp(-d^2 / median) of every view and of all features together."""
     views = views_of(samples) | {"whole": samples.X}
-    return [(key, partial(gaussian, X, width)) for key, X in views.items() for width in (0.3**0.5, 1.0)]
+    return [(key, partial(gaussian, X, width)) for key, X in views.items() for width in (0.15**0.5, 0.5**0.5)]
 
 
 def gauss_two(samples: Samples, rng: np.random.Generator) -> list[Kernel]:

@@ -52,17 +52,17 @@ class Source:
     most: int  # samples
     task: Task = "classes"
     distances: bool = False
+    scaled: bool = False  # features are comparable as they come
 
 
 def draw(name: str, n: int, noise: float, seed: int) -> Samples:
-    """Random n samples, the same for every smaller n, with standardised features; a share of the answers is wrong."""
+    """Random n samples with standardised features; a share of the answers is wrong."""
     source, rng = SOURCES[name], np.random.default_rng(seed)
     views, y = source.read(n, rng)
     kept = rng.permutation(len(y))[:n]
-    views = {
-        key: X[kept][:, kept] if source.distances else standardised(X[kept].astype(np.float64))
-        for key, X in views.items()
-    }
+    views = {key: (X[kept][:, kept] if source.distances else X[kept]).astype(np.float64) for key, X in views.items()}
+    if not (source.distances or source.scaled):
+        views = {key: standardised(X) for key, X in views.items()}
     return Samples(views, spoilt(y[kept], noise, source.task, rng), source.distances)
 
 
@@ -141,7 +141,7 @@ def _spambase(n: int, rng: np.random.Generator) -> tuple[Views, Array]:
 def _mnist(n: int, rng: np.random.Generator) -> tuple[Views, Array]:
     pixels, digits = images("train")
     chosen = np.sort(rng.permutation(len(digits))[:n])
-    pixels = pixels[chosen]
+    pixels = pixels[chosen] / 255
     views = {f"quarter{k}": pixels[:, i : i + HALF, j : j + HALF] for k, (i, j) in enumerate(BLOCKS)}
     return {key: X.reshape(len(X), -1) for key, X in views.items()}, digits[chosen]
 
@@ -229,8 +229,8 @@ SOURCES: dict[str, Source] = {
     "flowers17": Source(_flowers, 1360, distances=True),
     "proteinfold": Source(_of_views("proteinfold"), 694),
     "leaves100": Source(_of_views("leaves100"), 1600),
-    "parity": Source(_parity, 60000),
-    "mnist": Source(_mnist, 60000),
+    "parity": Source(_parity, 60000, scaled=True),
+    "mnist": Source(_mnist, 60000, scaled=True),
     "emotions": Source(_of_views("emotions", "Y"), 593, "labels"),
     "scene": Source(_of_views("scene_ml", "Y"), 2407, "labels"),
     "yeast": Source(_of_views("yeast_ml", "Y"), 2417, "labels"),
