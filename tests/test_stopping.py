@@ -41,7 +41,7 @@ from dmkl.runtime import Local
 from dmkl.solvers import methods
 from dmkl.solvers.api import SolveInterrupted
 
-LATE = 10.0  # seconds that anything here may take to end; the goal is 5, but machines that test are busy
+LATE = 20.0  # seconds; the goal is 5, but machines are busy
 
 
 class Clock:

@@ -338,7 +338,8 @@ class StreamedKernels:
 
     @property
     def largest_sum(self) -> int:
-        return min(self.n, int(np.sqrt(self._room / (BLOCK_MEMORY.in_flight * np.dtype(np.float32).itemsize))))
+        fits = int(np.sqrt(self._room / (BLOCK_MEMORY.in_flight * np.dtype(np.float32).itemsize)))
+        return min(self.n, max(fits, BLOCK_MEMORY.smallest_part))
 
     @property
     def _single(self) -> Samples | None:

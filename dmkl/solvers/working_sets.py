@@ -117,6 +117,7 @@ class BlockMemoryOptions:
     share: float = 0.4  # of the memory limit, less the process and held tiles
     process_bytes: int = 250_000_000  # of Python and its libraries
     growth_room: int = 4  # how many times its first size a block of random samples is expected to reach
+    smallest_part: int = 256  # samples of a matrix that is made in any case
     in_flight: float = 2.0  # memory while a matrix is put together from the tasks' results, as a multiple of its size
 
 
