@@ -657,14 +657,18 @@ class SmoOracle:
         p = task.y * (1.0 if task.linear is None else task.linear)
         lo, hi = np.minimum(task.y, 0.0) * task.upper, np.maximum(task.y, 0.0) * task.upper
         whole = (p, beta, lo, hi, kernel.diagonal)
-        scores, scale, steps = _maximised(kernel.K, whole, intercept, task.linear is None, tol, max_steps)
+        scores, scale, steps = maximised(kernel.K, whole, intercept, task.linear is None, tol, max_steps)
         return certified(kernel, task, scale * beta, scale * scores, steps)
 
 
-def _maximised(
+def maximised(
     K: FloatArray, whole: tuple[Float64, ...], intercept: bool, inflate: bool, tol: float, max_steps: int
 ) -> tuple[Float64, float, int]:
-    """(K beta, scale, steps) once the gap of scale * beta is at most tol, or the steps or the time are used up."""
+    """Improve beta in place: (K beta, scale, steps) once the gap of scale * beta is at most tol, or the steps or the time
+    are used up. sum(beta) stays what it is, if there is an intercept.
+
+    `whole` is p, beta, lo, hi and the diagonal of K, by sample.
+    """
     rest = np.array((0, 0, 1, 0, 1, 0, _GO, 1.8 * tol, np.inf, PORTION, 0.0, 0.0))
     members, v, store, slot = _NO_MEMBERS, _NO_SLOPES, _NO_ROWS[K.dtype], _NO_SLOTS
     while True:

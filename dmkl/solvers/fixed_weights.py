@@ -4,7 +4,7 @@
 
 With the hinge loss these are SVMs. Where the weighted sum fits in memory as one matrix, one pass makes it and every
 class is solved on all samples; where it does not, working-set rounds solve compact blocks of it. Any other loss is the
-proximal method with one kernel, no sparsity and a ridge of 1 / C, always on working sets.
+problem of SpicyMKL with one kernel, no sparsity and a ridge of 1 / C, always in rounds.
 """
 
 from __future__ import annotations
@@ -16,15 +16,17 @@ from typing import ClassVar
 import numpy as np
 
 from dmkl._util.stopping import Stopped, must_stop
-from dmkl._util.types import Float64, FloatArray, FloatType, Samples
+from dmkl._util.types import Float64, FloatArray, FloatType, Mask, Samples
 from dmkl.oracles import ORACLES, PreparedKernel, SvmResult, svm_bounds
 from dmkl.problems.losses import Loss
 from dmkl.problems.uniform import UniformMKL
 from dmkl.solvers.certificate import Certificate
 from dmkl.solvers.kernel_operators import BlockKernels, StreamedKernels
+from dmkl.solvers.loss_blocks import OWN_MATRICES, LossClassMethod, LossMethodName, first_samples
+from dmkl.solvers.loss_blocks import solve as solve_loss
+from dmkl.solvers.loss_problem import Penalty, Start
 from dmkl.solvers.precision import sum_dtype
 from dmkl.solvers.problem import Problem, Solver
-from dmkl.solvers.proximal import Penalty, ProximalClassMethod, ProximalStart, first_samples, minimise
 from dmkl.solvers.state import MethodState, NoState, State, column, with_columns
 from dmkl.solvers.working_sets import (
     BlockOptions,
@@ -60,8 +62,9 @@ def build(formulation: UniformMKL, problem: Problem) -> Solver:
 
 def build_any_loss(formulation: UniformMKL, problem: Problem) -> Solver:
     """Any loss on the average kernel."""
-    method = LossMethod(formulation.own_loss(), formulation.C, _uniform(problem))
-    return OneVsRest(method, problem.stack.dtype)
+    name: LossMethodName = "proximal" if problem.method == "proximal" else "newton"
+    method = LossMethod(formulation.own_loss(), formulation.C, _uniform(problem), name)
+    return OneVsRest(method, _dtype(problem))
 
 
 def _uniform(problem: Problem) -> Float64:
@@ -234,40 +237,50 @@ class SvmMethod(ClassMethod):
 
 
 @dataclass(frozen=True)
-class LossMethod(ProximalClassMethod):
-    """Blocks of the weighted sum, solved by proximal minimisation; through passes where a block does not fit."""
+class LossMethod(LossClassMethod):
+    """Blocks of the weighted sum: of all samples where it fits; through passes where no block fits."""
 
     loss: Loss
     C: float
     weights: Float64
+    name: LossMethodName = "newton"
 
     def first_weights(self, problem: Problem) -> Float64:
         return self.weights
 
     def first_state(self, problem: Problem, state: State) -> State:
-        return replace(state, working=first_samples(problem, self.loss))
+        working = np.ones_like(state.working) if self.holds_all(problem) else first_samples(problem, self.loss)
+        return replace(state, working=working)
+
+    def holds_all(self, problem: Problem) -> bool:
+        return self.name == "newton" and _whole_fits(problem)
+
+    def layers(self, problem: Problem, active: Mask) -> int:
+        return 1 + OWN_MATRICES if self.name == "newton" else 1
 
     def streaming_substitute(self, problem: Problem, samples: Samples, kernels: Samples, room: int) -> StreamedKernels:
         return StreamedKernels(problem.stack, self.weights[None], samples, room)
 
     def block_options(self, problem: Problem, state: State, kernels: Sequence[Samples]) -> BlockOptions:
-        return {"weights": state.weights}
+        return {"weights": state.weights, "dtype": _dtype(problem)}
 
     def solve(self, problem: BlockProblem) -> BlockSolution:
         streamed = problem.block if isinstance(problem.block, StreamedKernels) else None
         warm, start = problem.warm, None
         if warm.beta.any():
-            start = ProximalStart(warm.beta / self.C, np.array([self.C]), warm.intercept, warm.step)
-        found = minimise(
-            streamed or BlockKernels(problem.array[None]),
-            problem.y,
-            self.loss.counting(problem.counts),
-            Penalty(0.0, 1.0 / self.C),
-            OPTIONS.inner * problem.tol,
-            start,
+            start = Start(warm.beta / self.C, np.array([self.C]), warm.intercept, warm.step)
+        kernels = streamed or BlockKernels(problem.array[None], threads=problem.threads)
+        loss, penalty = self.loss.counting(problem.counts), Penalty(0.0, 1.0 / self.C)
+        found = solve_loss(self.name, problem, kernels, loss, penalty, OPTIONS.inner * problem.tol, start)
+        return BlockSolution(
+            found.weights[0] * found.rho,
+            self.C * found.dual,
+            svm_calls=found.svm_calls,
+            oracle_calls=found.evaluations,
+            step=found.step,
+            trace=found.trace,
+            handed_over=found.handed_over,
         )
-        beta = found.weights[0] * found.rho
-        return BlockSolution(beta, self.C * found.dual, step=found.step, trace=found.trace)
 
     def primal(
         self, beta: Float64, scores: Float64, y: Float64, counts: Float64, solution: BlockSolution

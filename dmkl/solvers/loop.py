@@ -139,6 +139,7 @@ def _summary(problem: Problem, state: State, seconds: float) -> RoundDone:
         round=state.round,
         passes=state.passes,
         svm_calls=state.svm_calls,
+        handovers=state.handovers,
         finished=int(np.broadcast_to(state.gap <= problem.tol, problem.m).sum()),
         classes=problem.m,
         kernels=int(np.atleast_2d(state.weights > 0).any(axis=0).sum()),

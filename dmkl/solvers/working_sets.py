@@ -79,6 +79,38 @@ def next_set(working: Mask, support: Mask, margins: Float64, *, drop: bool) -> M
 
 
 @dataclass(frozen=True)
+class KernelSetOptions:
+    """Where kernels are so many that a block holds few of them."""
+
+    many: int = 2000  # kernels, from which on the first block holds random ones
+    start: int = 300  # random kernels to begin with, and
+    enter: int = 300  # kernels that may be added in a round, or
+    as_many: int = 2  # so many times the kernels with weight
+
+
+KERNEL_SETS = KernelSetOptions()
+
+
+def many_kernels(s: int) -> bool:
+    """Whether blocks begin with a few random ones of s kernels. Their solution ranks all of them well enough to find
+    those that matter in two or three passes, and it takes no pass."""
+    return s >= KERNEL_SETS.many
+
+
+def random_kernels(s: int, seed: int) -> Mask:
+    """(s,): the first in a seeded random order."""
+    chosen = np.zeros(s, dtype=bool)
+    chosen[np.random.default_rng(seed).permutation(s)[: KERNEL_SETS.start]] = True
+    return chosen
+
+
+def entering(near: Samples, forms: Float64, used: int) -> Samples:
+    """Of the kernels that may enter a block, those with the largest forms; `used` kernels have weight."""
+    most = max(KERNEL_SETS.enter, KERNEL_SETS.as_many * used)
+    return near[np.argsort(-forms[near], kind="stable")[:most]]
+
+
+@dataclass(frozen=True)
 class BlockMemoryOptions:
     """How much memory compact blocks may take."""
 
@@ -134,6 +166,7 @@ class WarmStart:
     weights: Float64
     intercept: float
     step: float  # from the method's own state, 0 if there is none
+    resume: object = None  # what a streamed problem goes on with, from the method's own state
 
 
 @dataclass(frozen=True)
@@ -148,6 +181,8 @@ class BlockProblem:
     gap: float  # certified in the round before, infinite in the first
     tol: float  # of the whole problem
     oracle: str
+    threads: int = 1  # that solving it may use
+    complete: bool = False  # whether it holds all samples and kernels
 
     @property
     def array(self) -> FloatArray:
@@ -169,7 +204,11 @@ class BlockSolution:
     proof: Float64 | None = None  # the beta that `dual` comes from
     proof_forms: Float64 | None = None  # (kernels,) proof' K_a proof
     step: float = 0.0  # for the method's own state
-    trace: Float64 | None = None  # (iterations, 3): gap on the block, active kernels, Newton steps
+    trace: Float64 | None = None  # (iterations, 3): gap on the block, active kernels, steps
+    handed_over: Mask | None = None  # (iterations,): whether it was another method's, where the first one stalled
+    scores: Float64 | None = None  # (|W|,) of beta at the weights, where the method has them
+    handovers: int = 0  # methods that did not reach the tolerance before this one
+    resume: object = None  # what a streamed problem goes on with
 
 
 class ClassMethod(ABC):
@@ -199,9 +238,21 @@ class ClassMethod(ABC):
         """The step that class k starts with in the next round, 0 if there is none."""
         return 0.0
 
+    def holds_all(self, problem: Problem) -> bool:
+        """Whether every block is of all samples, whatever their margins."""
+        return False
+
+    def resume(self, own: MethodState, k: int) -> object:
+        """What class k goes on with if its problem is streamed; None if it begins."""
+        return None
+
     def layers(self, problem: Problem, active: Mask) -> int:
         """How many matrices a block of these kernels takes memory for."""
         return 1
+
+    def streamed_sets(self, working: Mask, active: Mask) -> tuple[Mask, Mask]:
+        """The samples and kernels of a class whose block does not fit in memory."""
+        return working, active
 
     def streaming_substitute(self, problem: Problem, samples: Samples, kernels: Samples, room: int) -> object:
         """A substitute for a block too large for memory, which reads the stack; None if unsupported."""
@@ -260,6 +311,8 @@ class OneVsRest:
             except Stopped:
                 return state
         working = state.working if whole(problem.n) else start.working
+        if self._method.holds_all(problem):
+            working = np.ones_like(working)
         return replace(
             state,
             working=working,
@@ -271,6 +324,11 @@ class OneVsRest:
 
     def step(self, problem: Problem, state: State) -> State:
         classes = next(in_batches(self._unfinished(problem, state), self._expected_bytes(problem, state), state.room))
+        if self._streams(problem, state, classes):
+            state = _with_own_arrays(state)
+            state.working[:, classes[0]], state.active[classes[0]] = self._method.streamed_sets(
+                state.working[:, classes[0]], state.active[classes[0]]
+            )
         sets = [np.flatnonzero(state.working[:, k]) for k in classes]
         kernels = [np.flatnonzero(state.active[k]) for k in classes]
         answers = self._solutions(problem, state, classes, sets, kernels)
@@ -288,6 +346,10 @@ class OneVsRest:
                 proof[W, position] = solution.proof
         if solutions[0].weights is None:
             scores = problem.stack.apply(coef, state.weights, forms=False).scores
+        elif all(one.scores is not None and len(one.scores) == problem.n for one in solutions) and (
+            state.active[classes].all()
+        ):  # the blocks are all samples and kernels: their certificates are those of the problem
+            scores = np.column_stack([one.scores for one in solutions if one.scores is not None])
         else:
             scores, others = _scores_and_forms(problem, coef, weights, proof, ~state.active[classes])
             forms += others
@@ -304,6 +366,7 @@ class OneVsRest:
             coef=with_columns(state.coef, better),
             svm_calls=state.svm_calls + sum(solution.svm_calls for solution in solutions),
             oracle_calls=state.oracle_calls + sum(solution.oracle_calls for solution in solutions),
+            handovers=state.handovers + sum(solution.handovers for solution in solutions),
         )
 
     def leave(self, problem: Problem, state: State) -> State:
@@ -350,9 +413,15 @@ class OneVsRest:
         return expected
 
     def _bytes(self, problem: Problem, state: State, k: int) -> int:
-        """Bytes of the block of class k."""
+        """Bytes of the block of class k; none where it is the stack's own array."""
+        if problem.stack.in_one_array and state.working[:, k].all() and state.active[k].all():
+            return 0
         layers = self._method.layers(problem, state.active[k])
         return int(layers * self._itemsize * int(state.working[:, k].sum()) ** 2)
+
+    def _streams(self, problem: Problem, state: State, classes: list[int]) -> bool:
+        """Whether the block of the only class at hand does not fit; such a class is a batch of its own."""
+        return len(classes) == 1 and self._bytes(problem, state, classes[0]) > state.room
 
     def _substitute(self, problem: Problem, state: State, k: int) -> object:
         samples, kernels = np.flatnonzero(state.working[:, k]), np.flatnonzero(state.active[k])
@@ -366,19 +435,22 @@ class OneVsRest:
         None for the classes that there was no time for.
         """
         problems = []
+        threads = 1 if problem.runtime.remote else max(1, problem.runtime.workers // len(classes))
         for position, (k, W) in enumerate(zip(classes, sets, strict=True)):
             y, counts = problem.Y[W, k], problem.counts[W]
             weights = np.atleast_2d(state.weights)[k if state.weights.ndim == 2 else 0, kernels[position]]
             step = self._method.warm_step(state.own, k)
-            warm = WarmStart(column(state.coef, k)[W], weights, float(state.intercept[k]), step)
-            gap = float(state.gap[k])
-            problems.append(BlockProblem(None, kernels[position], y, counts, warm, gap, problem.tol, problem.oracle))
+            resume = self._method.resume(state.own, k)
+            warm = WarmStart(column(state.coef, k)[W], weights, float(state.intercept[k]), step, resume)
+            known = y, counts, warm, float(state.gap[k]), problem.tol, problem.oracle
+            complete = len(W) == problem.n and len(kernels[position]) == problem.stack.s
+            problems.append(BlockProblem(None, kernels[position], *known, threads, complete))
         options = self._method.block_options(problem, state, kernels)
         if len(classes) > 1:
             tasks = [(self._method, one) for one in problems]
             return problem.stack.answers(solve_block, tasks, sets, runtime=problem.runtime, **options)
         # nothing to fan out; and where the block is streamed, its passes are tasks themselves
-        streams = self._bytes(problem, state, classes[0]) > state.room
+        streams = self._streams(problem, state, classes)
         block: object = (
             self._substitute(problem, state, classes[0]) if streams else problem.stack.block(sets, **options)[0]
         )
@@ -406,7 +478,8 @@ class OneVsRest:
             if solution.weights is not None:
                 state.weights[k] = certificate.scale * weights
         state.dual[k] = max(state.dual[k], self._method.dual(solution, forms, y[samples], counts[samples]))
-        state.working[:, k] = next_set(state.working[:, k], beta != 0, certificate.margins, drop=bool(first))
+        if not self._method.holds_all(problem):
+            state.working[:, k] = next_set(state.working[:, k], beta != 0, certificate.margins, drop=bool(first))
         kernels = self._method.next_kernels(weights, forms)
         state.active[k] = kernels if first and not whole(problem.n) else state.active[k] | kernels
         return bool(better)

@@ -11,7 +11,8 @@ import dmkl
 from dmkl.problems.losses import loss_of
 from dmkl.runtime.blas import one_blas_thread
 from dmkl.solvers.kernel_operators import BlockKernels
-from dmkl.solvers.proximal import Penalty, minimise
+from dmkl.solvers.loss_problem import Penalty
+from dmkl.solvers.proximal import minimise
 from pipelines.common.drawing import Line, Panel
 from pipelines.common.experiment import Context, Goal, Outcome, Row, Table
 from pipelines.common.fitting import LOSSES, grouped, timed, took, warm_up
