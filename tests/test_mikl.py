@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from conftest import unsolved
 
 import dmkl
 from dmkl._util.machine import in_batches
@@ -275,6 +276,7 @@ def test_a_fit_with_other_coefficients_is_no_start() -> None:
         dmkl.solve(stack, y, dmkl.MIKL(), start=other)
 
 
+@unsolved
 @pytest.mark.usefixtures("small_sets")
 def test_a_run_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
     K, _ = mixed_kernels()

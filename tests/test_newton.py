@@ -48,7 +48,7 @@ def test_few_evaluations_certify_noisy_labels(formulation: Any, C: float) -> Non
     norm = replace(formulation, C=C).norm(GROUPS)
     found = solve_newton(BlockKernels(K), y, C, norm, 1e-6)
     assert found.gap <= 1e-6
-    assert found.svm_calls <= 20
+    assert found.svm_calls <= 30
     proof = float(np.abs(found.proof).sum()) - norm.conjugate(np.einsum("i,aij,j->a", found.proof, K, found.proof))
     assert proof >= found.dual - 1e-9 * abs(found.dual)
     assert (found.proof * y >= 0).all()

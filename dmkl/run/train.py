@@ -101,6 +101,7 @@ def tune_run(run: RunContext) -> RunResult:
         method=solving.method,
         max_rounds=solving.max_rounds,
         max_seconds=run.deadline.left,
+        warn=False,
         runtime=runtime,
         folder=run.directory.tuning,
         observer=run.observe,
@@ -202,6 +203,7 @@ def _solve(
         max_seconds=max_seconds,
         checkpoint=checkpoint,
         observer=observer,
+        warn=False,
     )
 
 

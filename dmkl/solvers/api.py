@@ -6,6 +6,8 @@ import dataclasses
 import hashlib
 import itertools
 import signal
+import sys
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -153,6 +155,7 @@ def solve(
     start: Fit | None = None,
     checkpoint: StrPath | None = None,
     observer: Observer = ignore,
+    warn: bool = True,
 ) -> Fit:
     """Solve a formulation to a certified relative gap for every class.
 
@@ -187,11 +190,18 @@ def solve(
         Where the state is saved after every round; a run that was cut short continues from there.
     observer : callable
         Receives the events of `dmkl.events`.
+    warn : bool
+        Whether to warn of a gap above `tol`.
 
     Returns
     -------
     Fit
         The best solution; `converged` says whether every gap is at most `tol`.
+
+    Warns
+    -----
+    ConvergenceWarning
+        Of scikit-learn: if a gap is above `tol`. It says what to try.
 
     Raises
     ------
@@ -276,7 +286,35 @@ def solve(
     )
     if interrupt.made:
         raise SolveInterrupted(fit)
+    if warn and not fit.converged:
+        _warn(fit, tol, max_rounds, chosen)
     return fit
+
+
+def _warn(fit: Fit, tol: float, max_rounds: int, method: methods.Method) -> None:
+    """Warn the caller outside of dmkl that a fit is not solved, and say what to try."""
+    from sklearn.exceptions import ConvergenceWarning
+
+    others = [f"'{other.name}'" for other in methods.methods_of(fit.formulation) if other.name != method.name]
+    another = f"the method {' or '.join(others)}, " if others else ""
+    remedy = (
+        "Allow more max_seconds; with a checkpoint the same call continues."
+        if fit.out_of_time
+        else "Allow more max_rounds."
+        if fit.rounds >= max_rounds
+        else f"Further rounds gain nothing: try {another}kernels of similar scale, or a larger tol."
+    )
+    rounds = f"{fit.rounds} round" + "s" * (fit.rounds != 1)
+    gap = f"the certified gap is {fit.worst_gap:.1e} after {rounds}, above tol = {tol:g}"
+    warnings.warn(f"{describe(fit.formulation)}: {gap}. {remedy}", ConvergenceWarning, stacklevel=_depth_outside())
+
+
+def _depth_outside() -> int:
+    """The `stacklevel` that names the line outside of dmkl, for a warning of the caller of this function."""
+    frame, depth = sys._getframe(1), 1
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("dmkl."):
+        frame, depth = frame.f_back, depth + 1
+    return depth
 
 
 class SolveInterrupted(KeyboardInterrupt):
@@ -360,6 +398,7 @@ class SolveOptions(TypedDict, total=False):
     max_rounds: int
     max_seconds: float
     observer: Observer
+    warn: bool
 
 
 def grid(formulation: Callable[..., F], **values: Sequence[Constant]) -> list[F]:
@@ -420,6 +459,11 @@ def solve_path(
     ------
     Fit
         The fit of each formulation, as soon as it is done.
+
+    Warns
+    -----
+    ConvergenceWarning
+        As `solve` does, for every fit with a gap above `tol`.
 
     Raises
     ------

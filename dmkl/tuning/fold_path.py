@@ -69,7 +69,7 @@ def scores_along(stack: KernelStack, path: FoldPath) -> Iterator[FoldScore]:
             return
         started = time.perf_counter()
         file = kept.checkpoint(place)
-        start = solve(part, y, formulation, start=start, checkpoint=file, max_seconds=left, **path.options)
+        start = solve(part, y, formulation, start=start, checkpoint=file, max_seconds=left, warn=False, **path.options)
         if start.out_of_time:
             return
         if place >= done:
