@@ -22,7 +22,7 @@ from dmkl.problems.obscure import LOSSES as OBSCURE_LOSSES
 from dmkl.solvers.methods import METHODS, methods_of
 from pipelines.benchmarks.proving_ground import __main__ as command
 from pipelines.benchmarks.proving_ground import fits, worker
-from pipelines.benchmarks.proving_ground.kernels import BANKS, array_of, scales
+from pipelines.benchmarks.proving_ground.kernels import BANKS, array_of, most_samples, scales
 from pipelines.benchmarks.proving_ground.problems import SHORT, Deck, OfLargest, Problem, choose, problems
 from pipelines.benchmarks.proving_ground.profiles import FLOOR, profile, ratios, slope, within
 from pipelines.benchmarks.proving_ground.samples import SOURCES, spoilt
@@ -151,6 +151,17 @@ def test_made_data_have_what_was_asked(name: str) -> None:
     assert samples.n == 60
     assert problem.labels(samples.y).task in ("binary", "multiclass", "regression")
     assert np.array_equal(samples.X, replace(problem, tol=1e-6).samples().X)
+
+
+def test_banks_have_room() -> None:
+    """Made sets have no more features than they say; a bank of every feature has few samples then."""
+    for name in MADE:
+        assert Problem("test", dmkl.VSKL, name, 60, "one").samples().X.shape[1] <= SOURCES[name].features
+    assert most_samples("linear-feature", 784) == 480
+    assert most_samples("gauss-view", 784) > 60_000
+    samples = Problem("test", dmkl.VSKL, "ringnorm", 60, "one").samples()
+    with pytest.raises(ValueError, match="name fewer samples"):
+        array_of("subsets30", replace(samples, y=np.zeros(20_000)), 1.0, "float32", 0)
 
 
 def test_so_many_answers_are_wrong() -> None:
