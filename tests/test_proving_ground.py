@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import math
+import os
 import pkgutil
 from collections import Counter
 from dataclasses import replace
@@ -15,6 +16,7 @@ import pytest
 
 import dmkl
 import dmkl.problems
+from dmkl._util.machine import cores
 from dmkl.problems.base import Formulation, WithLoss
 from dmkl.problems.losses import LOSSES
 from dmkl.problems.mikl import NORMS
@@ -265,7 +267,8 @@ class Scripted:
         return {"status": "solved", "seconds": taken, "cpu": taken, "note": ""}
 
 
-def test_the_default_comes_first_and_rivals_have_less_time() -> None:
+def test_the_default_comes_first_and_rivals_have_less_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "getloadavg", lambda: (0.0, 0.0, 0.0))
     problem = Problem("test", dmkl.VSKL, "ringnorm", 4000, "one")  # 32 million values
     limits = fits.Limits(least=1.0, rival=0.5, times=20.0, value=5e-8, most=60.0)
     crew = Scripted(first=[0.01], second=[None], third=[4.0], plain=[])  # none of the slow ones where n is large
@@ -275,6 +278,12 @@ def test_the_default_comes_first_and_rivals_have_less_time() -> None:
     crew = Scripted(first=[None], second=[4.0], third=[3.0])
     assert fits.ratio_of_default(fits.fitted(crew, problem, limits)) == math.inf
     assert crew.limits == [("first", 1.6), ("second", 1.6), ("third", 60.0)]
+
+
+def test_limits_are_longer_on_a_busy_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    for load, times in ((0.5, 1.0), (3.0, 3.0), (100.0, 5.0)):
+        monkeypatch.setattr(os, "getloadavg", lambda load=load: (load * cores(), 0.0, 0.0))
+        assert fits.busyness() == times
 
 
 def test_where_the_default_is_behind_both_run_again() -> None:
