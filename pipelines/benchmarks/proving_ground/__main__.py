@@ -162,7 +162,7 @@ def summary(rows: Sequence[Row], before: dict[str, Row]) -> str:
         ]
     slowest = sorted((fit["seconds"], name) for name, fit in fits.items() if fit["status"] == "solved")[::-1]
     lines += ["", "slowest of those solved:"] + [f"  {seconds:8.3f} s  {name}" for seconds, name in slowest[:SHOWN]]
-    raced = {row["name"]: ratio_of_default(row) for row in rows if len(row["fits"]) > 1 and seconds_of(row)}
+    raced = {row["name"]: ratio_of_default(row) for row in rows if len(row["fits"]) > 1}
     if raced:
         share = within(list(raced.values()), CLOSE)
         lines += [

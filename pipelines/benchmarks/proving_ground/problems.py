@@ -39,6 +39,7 @@ SHORT = {
     "Obscure": "obscure",
     "MIKL": "mikl",
 }
+CHOICES = ("mode", "loss", "norm")  # constants that make a formulation another problem
 
 
 @dataclass(frozen=True)
@@ -69,8 +70,8 @@ class Problem:
     @property
     def kind(self) -> str:
         """The formulation with the choice that makes it a problem of its own."""
-        choice = self.constants.get("mode") or self.constants.get("loss") or self.constants.get("norm")
-        return f"{SHORT[self.formulation.__name__]} {choice}" if choice else SHORT[self.formulation.__name__]
+        values = {field.name: self.constants.get(field.name, field.default) for field in fields(self.formulation)}
+        return " ".join([SHORT[self.formulation.__name__], *(values[name] for name in CHOICES if name in values)])
 
     @property
     def name(self) -> str:
