@@ -13,14 +13,15 @@ from typing import TypeAlias
 
 import numpy as np
 
+from dmkl._util.stopping import must_stop
 from dmkl._util.types import Float64, FloatArray, Mask, Samples
 from dmkl.oracles import ORACLES
 from dmkl.problems.norms import MixedNorm
 from dmkl.problems.vskl import MixedNormMKL
 from dmkl.solvers.certificate import Certificate, CertifiedWeights, best_multiple, relative_gap
 from dmkl.solvers.fixed_weights import outlined
-from dmkl.solvers.interior_point import solve_screened
 from dmkl.solvers.kernel_operators import combine, quadratic_forms
+from dmkl.solvers.low_rank import CertifiedPoint, solve_any_rank
 from dmkl.solvers.mirror import MirrorOptions, solve_mirror
 from dmkl.solvers.problem import Problem, Solver
 from dmkl.solvers.state import State
@@ -63,7 +64,7 @@ class BlockMethod:
 
 BLOCK_METHODS: dict[str, BlockMethod] = {
     # only the weights of interior points are used; with kinks in the norm (q = inf) nearly right ones may not be enough
-    "interior": BlockMethod(solve_screened, share=0.3, attempts=3),
+    "interior": BlockMethod(solve_any_rank, share=0.3, attempts=3),
     "mirror": BlockMethod(solve_mirror, share=0.4),
     "mirror-paper": BlockMethod(partial(solve_mirror, options=MirrorOptions(rule="paper")), share=0.4),
 }
@@ -100,20 +101,26 @@ class MixedNormMethod(ClassMethod):
     def solve(self, problem: BlockProblem) -> BlockSolution:
         """Weights by the block method, then the SVM at them; tighter while the block's own certificate asks for it."""
         method = BLOCK_METHODS[self.block_method]
-        inner, svm_calls, oracle_calls = method.share * problem.tol, 0, 0
+        inner, svm_calls, oracle_calls, least = method.share * problem.tol, 0, 0, np.inf
         for _ in range(method.attempts):
             solution, gap = self._attempt(problem, method, inner)
             svm_calls, oracle_calls = svm_calls + solution.svm_calls, oracle_calls + solution.oracle_calls
-            if gap <= self.options.block_share * problem.tol:
+            if gap <= least:
+                best, least = solution, gap
+            if least <= self.options.block_share * problem.tol or must_stop():
                 break
             inner *= self.options.tighten
-        return replace(solution, svm_calls=svm_calls, oracle_calls=oracle_calls)
+        return replace(best, svm_calls=svm_calls, oracle_calls=oracle_calls)
 
     def _attempt(self, problem: BlockProblem, method: BlockMethod, inner: float) -> tuple[BlockSolution, float]:
         """A solution and its relative gap on the block."""
         K, y, norm = problem.array, problem.y, self.norm.among(problem.kernels)
         upper = self.C * problem.counts
         found = method.solve(K, y, upper, norm, inner, problem.oracle)
+        if isinstance(found, CertifiedPoint):
+            proof, calls = (found.proof, found.proof_forms), (found.svm_calls, found.oracle_calls)
+            solution = BlockSolution(found.beta, found.dual, *calls, found.weights, found.penalty, *proof)
+            return solution, relative_gap(found.primal, found.dual)
         least = self.options.negligible * problem.tol * found.weights.max()
         weights = np.where(found.weights > least, found.weights, 0.0)
         combined = np.empty(K.shape[1:])
