@@ -71,7 +71,7 @@ class Factors:
 
     @property
     def ranks(self) -> Samples:
-        return np.bincount(self.owner, minlength=len(self.kernels)).astype(np.int64, copy=False)
+        return np.bincount(self.owner, minlength=len(self.kernels)).astype(np.int64)
 
 
 def factored(K: FloatArray, options: ConeOptions = OPTIONS) -> Factors:
@@ -122,7 +122,7 @@ class Cones:
         self.owner, self.count = owner, count
 
     def sums(self, tail: Float64) -> Float64:
-        return np.bincount(self.owner, tail, self.count)
+        return np.bincount(self.owner, tail, self.count).astype(np.float64, copy=False)
 
     def norms(self, tail: Float64) -> Float64:
         return np.asarray(np.sqrt(self.sums(tail * tail)))

@@ -155,7 +155,7 @@ class _Points:
         for _ in range(OPTIONS.corrections):
             weights, combined = self._weighted(radii)
             beta = self._active_set(combined)
-            yield weights, combined, beta, 0
+            yield weights, combined, beta, 1
             radii = self._problem.cones.norms(self._problem.factors.Phi.T @ beta)
         steps, exact = OPTIONS.svm_steps * len(y), OPTIONS.svm_share * self._tol
         svm = ORACLES[oracle](combined, y, C, alpha=np.clip(beta * y, 0.0, C), tol=exact, max_steps=steps)

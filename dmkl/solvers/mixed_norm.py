@@ -45,7 +45,8 @@ class MixedNormOptions:
 
     block_share: float = 0.5  # of the tolerance, for the block; the rest is for the samples outside
     candidate: float = 0.8  # kernels whose quadratic form reaches this share of their group's largest stay in the block
-    negligible: float = 0.01  # weights below this times the tolerance times the largest become zero: passes skip them
+    # kernels whose weight and norm are below this times the tolerance times the largest get no weight: passes skip them
+    negligible: float = 0.01
     tighten: float = 0.02  # a block method's tolerance from one attempt to the next
     svm_share: float = 0.02  # of the tolerance, for the SVM at the weights: slacks count C times in the primal value
 
@@ -121,8 +122,9 @@ class MixedNormMethod(ClassMethod):
             proof, calls = (found.proof, found.proof_forms), (found.svm_calls, found.oracle_calls)
             solution = BlockSolution(found.beta, found.dual, *calls, found.weights, found.penalty, *proof)
             return solution, relative_gap(found.primal, found.dual)
-        least = self.options.negligible * problem.tol * found.weights.max()
-        weights = np.where(found.weights > least, found.weights, 0.0)
+        least, norms = self.options.negligible * problem.tol, found.weights * np.sqrt(found.proof_forms)
+        some = (found.weights > least * found.weights.max()) | (norms > least * norms.max())
+        weights = np.where(some, found.weights, 0.0)
         combined = np.empty(K.shape[1:])
         combine(K, weights, combined)
         exact = self.options.svm_share * problem.tol
