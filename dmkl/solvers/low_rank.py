@@ -42,7 +42,8 @@ class LowRankOptions:
     tighter: float = 1e-3  # the method's tolerance, as a share of the block's
     negligible: float = 0.01  # kernels whose part of the scores is below this times the tolerance are dropped
     cancelled: float = 1e-8  # N_a is raised to this share of what it would be if nothing cancelled
-    corrections: int = 8  # of the weights, by the norms that the coefficients have with them
+    corrections: int = 10  # of the weights, by the norms that the coefficients have with them, at most
+    spoilt: float = 1e-3  # a primal value larger than the method's by this share tells of a wrong active set
     repairs: int = 6  # of the active set, where a margin or
     slack: float = 1e-7  # a bound is violated by this much
     svm_steps: int = 100  # steps of the SVM, a sample
@@ -85,7 +86,7 @@ def has_low_rank(K: FloatArray, norm: MixedNorm) -> bool:
     for kernel in K:
         part = kernel[np.ix_(W, W)]
         rank = factor_of(part, rounding(K)).shape[1]
-        singular = singular or rank < len(W)
+        singular = singular or rank <= OPTIONS.low * len(W)
         total += rank if rank < len(W) else n
         if not several and total > OPTIONS.low * n:
             return False
@@ -104,14 +105,11 @@ def solve_low_rank(
     found = follow(problem, OPTIONS.tighter * tol)
     forms = exact_forms(K, factors, found.proof)
     dual = float(y @ found.proof) - norm.conjugate(forms)
-    start = np.zeros(len(y))
-    best = CertifiedPoint(norm.uniform(), start, dual, found.proof, forms, 0.0, np.inf, found.steps)
-    points, calls = _Points(K, problem, found, norm, tol), 0
-    for weights, combined, beta, called in points.all(oracle):
-        calls += called
-        primal, penalty = points.certified(weights, combined, beta)
-        if primal < best.primal:
-            best = replace(best, weights=weights, beta=beta, primal=primal, penalty=penalty)
+    best, calls = CertifiedPoint(norm.uniform(), found.proof, dual, found.proof, forms, 0.0, np.inf, found.steps), 0
+    for point in _Points(K, problem, found, norm, tol).all(oracle):
+        calls += point.svm_calls
+        if point.primal < best.primal:
+            best = replace(best, weights=point.weights, beta=point.beta, primal=point.primal, penalty=point.penalty)
         if best.primal - dual <= tol * abs(best.primal) or must_stop():
             break
     return replace(best, svm_calls=calls, oracle_calls=calls)
@@ -136,6 +134,17 @@ def _without_kernels(y: Float64, C: Float64, norm: MixedNorm) -> CertifiedPoint:
     return CertifiedPoint(norm.uniform(), beta, value, beta, forms, penalty=0.0, primal=value, steps=0)
 
 
+@dataclass(frozen=True)
+class _Point:
+    """Weights and coefficients, their primal value, the regulariser in it, and the number of SVMs solved for them."""
+
+    weights: Float64
+    beta: Float64
+    primal: float
+    penalty: float
+    svm_calls: int
+
+
 class _Points:
     """Primal points as a model stores them, near to the one that the cone method found."""
 
@@ -148,25 +157,30 @@ class _Points:
         self._norms = np.where(parts > OPTIONS.negligible * tol * parts.max(), norms, 0.0)
         self._radii = found.point.radii[problem.g]
 
-    def all(self, oracle: str) -> Iterator[tuple[Float64, Float64, Float64, int]]:
-        """Weights, their sum of kernels, coefficients, and the number of SVMs solved since the last."""
-        point, y, C = self._found.point, self._problem.y, self._problem.C
-        radii = np.maximum(self._radii, OPTIONS.cancelled * (self._roots @ np.abs(point.beta)))
+    def all(self, oracle: str) -> Iterator[_Point]:
+        """The SVM by its active set, its weights corrected while that helps; the SVM by an oracle; least squares."""
+        y, C, beta = self._problem.y, self._problem.C, self._found.point.beta
+        weights, combined = self._weighted(np.maximum(self._radii, OPTIONS.cancelled * (self._roots @ np.abs(beta))))
+        chosen, least = weights, np.inf
         for _ in range(OPTIONS.corrections):
-            weights, combined = self._weighted(radii)
-            beta = self._active_set(combined)
-            yield weights, combined, beta, 1
-            radii = self._problem.cones.norms(self._problem.factors.Phi.T @ beta)
+            point = self._certified(weights, combined, self._active_set(combined), 1)
+            yield point
+            if point.primal > (1.0 + OPTIONS.spoilt) * self._found.primal:
+                break
+            if point.primal < least:
+                chosen, beta, least = weights, point.beta, point.primal
+            weights, combined = self._weighted(self._problem.cones.norms(self._problem.factors.Phi.T @ point.beta))
+        combine(self._K, chosen, combined)
         steps, exact = OPTIONS.svm_steps * len(y), OPTIONS.svm_share * self._tol
         svm = ORACLES[oracle](combined, y, C, alpha=np.clip(beta * y, 0.0, C), tol=exact, max_steps=steps)
-        yield weights, combined, svm.alpha * y, 1
+        yield self._certified(chosen, combined, svm.alpha * y, 1)
         yield from self._least_squares()
 
-    def certified(self, weights: Float64, combined: Float64, beta: Float64) -> tuple[float, float]:
-        """The primal value, and the regulariser in it."""
+    def _certified(self, weights: Float64, combined: Float64, beta: Float64, svm_calls: int) -> _Point:
         forms = exact_forms(self._K, self._problem.factors, beta)
         penalty = self._norm.regulariser(weights * np.sqrt(forms))
-        return best_multiple(penalty, beta, combined @ beta, self._problem.y, self._problem.C).primal, penalty
+        primal = best_multiple(penalty, beta, combined @ beta, self._problem.y, self._problem.C).primal
+        return _Point(weights, beta, primal, penalty, svm_calls)
 
     def _weighted(self, radii: Float64) -> tuple[Float64, Float64]:
         """Weights u / N for these N, and the sum of the kernels with them."""
@@ -183,7 +197,7 @@ class _Points:
         zero, full = alpha < below * C, C - alpha < above * C
         for _ in range(OPTIONS.repairs):
             alpha = np.where(zero, 0.0, np.where(full, C, alpha))
-            beta = _with_margins(combined, alpha * y, np.flatnonzero(~(zero | full)), y)
+            beta = _with_margins(combined, alpha * y, np.flatnonzero(~(zero | full)), y, rounding(self._K))
             alpha, scores = beta * y, combined @ beta
             short = 1.0 - y * (scores + least_hinge(scores, y, C)[1])
             outside = (alpha < -OPTIONS.slack * C, alpha > (1.0 + OPTIONS.slack) * C)
@@ -194,7 +208,7 @@ class _Points:
             zero, full = (zero | outside[0]) & ~wrong[0], (full | outside[1]) & ~wrong[1]
         return np.asarray(alpha * y)
 
-    def _least_squares(self) -> Iterator[tuple[Float64, Float64, Float64, int]]:
+    def _least_squares(self) -> Iterator[_Point]:
         """The smallest beta with Phi_a' beta = w_a / weights_a, made exact in the kernels' own values."""
         factors, w = self._problem.factors, self._found.point.w
         scores = factors.Phi @ w
@@ -211,13 +225,13 @@ class _Points:
             kept = values > cut * values[0]
             beta = left[:, kept] @ (turned[kept] / values[kept])
             for _ in range(3):
-                yield weights, combined, beta, 0
+                yield self._certified(weights, combined, beta, 0)
                 missing = scores - combined @ beta
                 missing -= missing.mean()
                 beta = beta + left[:, kept] @ ((left[:, kept].T @ missing) / values[kept] ** 2)
 
 
-def _with_margins(combined: Float64, beta: Float64, free: Samples, y: Float64) -> Float64:
+def _with_margins(combined: Float64, beta: Float64, free: Samples, y: Float64, cut: float) -> Float64:
     """beta with free coefficients such that their samples' scores, with an intercept, are y, and the sum is zero."""
     matrix = np.zeros((len(free) + 1, len(free) + 1))
     matrix[:-1, :-1] = combined[np.ix_(free, free)]
@@ -226,5 +240,5 @@ def _with_margins(combined: Float64, beta: Float64, free: Samples, y: Float64) -
     for _ in range(3):  # and corrected by what rounding left
         missing = np.append((y - combined @ beta)[free], -size * beta.sum())
         beta = beta.copy()
-        beta[free] += scipy.linalg.lstsq(matrix, missing, cond=1e-15, lapack_driver="gelsy", check_finite=False)[0][:-1]
+        beta[free] += scipy.linalg.lstsq(matrix, missing, cond=cut, lapack_driver="gelsy", check_finite=False)[0][:-1]
     return beta
