@@ -125,6 +125,10 @@ class HeldRows:
         self._rows, self._y, self._room, self._grams = rows, y, room, grams or {}
 
     @property
+    def y(self) -> Float64:
+        return self._y
+
+    @property
     def p(self) -> int:
         return len(self._rows)
 
@@ -165,6 +169,12 @@ class HeldRows:
             total += weight * self._grams[a][np.ix_(samples, samples)]
         signs = self._y[samples]
         return total * signs * signs[:, None]
+
+    def grams(self, norm: GroupNorm) -> Float64 | None:
+        """(balls, n, n): Q_b without labels of all balls, if they are known."""
+        if not self._grams:
+            return None
+        return np.stack(list(self._grams.values()))
 
     def part(self, members: Samples, samples: Samples) -> Float64:
         return np.asarray(self._rows[np.ix_(members, samples)] * self._y[samples], dtype=np.float64)
