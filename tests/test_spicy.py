@@ -18,7 +18,8 @@ from dmkl.errors import ConfigError, DataError
 from dmkl.problems.losses import LOSSES
 from dmkl.solvers import spicy, working_sets
 from dmkl.solvers.kernel_operators import BlockKernels, StreamedKernels
-from dmkl.solvers.proximal import Penalty, ProximalOptions, minimise
+from dmkl.solvers.loss_problem import Penalty
+from dmkl.solvers.proximal import ProximalOptions, minimise
 from dmkl.stack import KernelStack, open_stack
 from dmkl.store import KernelStore
 

@@ -117,7 +117,10 @@ def _as_type(value: object, hint: object, where: str) -> object:
     if origin is tuple:
         items = [value] if isinstance(value, str | int | float) else value
         if isinstance(items, list | tuple):
-            return tuple(_convert(item, typing.get_args(hint)[0], where) for item in items)
+            own = typing.get_args(hint)[0]
+            if all(type(item) is own for item in items):  # sets of columns may have a million members
+                return tuple(items)
+            return tuple(_convert(item, own, where) for item in items)
     elif origin is dict:
         return dict(value) if isinstance(value, Mapping) else None
     elif hint is float:

@@ -65,6 +65,9 @@ class KernelConfig:
         (), "any of unit-diagonal, centre, unit-trace and unit-mean; they are applied in this order"
     )
     group: str = key("", "name of the kernel's group, for norms over groups of kernels; default: the view")
+    subsets: int | tuple[tuple[int, ...], ...] = key(
+        0, "a kernel for each of so many random sets of columns of a view, or for each of these sets; 0: all columns"
+    )
     params: Parameters = field(default_factory=dict)
 
 

@@ -13,20 +13,23 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 import numpy as np
 
+from dmkl._util.stopping import end_if_late
 from dmkl._util.tiling import Grid
 from dmkl._util.types import Array, Block, Float32, Float64, Samples, Table
 from dmkl.config import construct
 from dmkl.errors import ConfigError, DataError
+from dmkl.kernels.column_sums import column_sum
 from dmkl.kernels.distances import BASES, MATRIX, all_finite, mirror_upper
-from dmkl.kernels.functions import KERNELS, STRIP, Kernel, Scales
+from dmkl.kernels.functions import KERNELS, STRIP, UNITS, ExponentialKernel, Kernel
 
 NORMALISERS = ("unit-diagonal", "centre", "unit-trace", "unit-mean")  # in the order they apply
 Span = slice | Samples  # the samples of a block
 Sums = dict[int, tuple[Float64, Float64]]  # row and column sums of a tile, by the number of the kernel
+Columns: TypeAlias = tuple[int, ...] | None  # ascending numbers of columns of a view, None for all of them
 
 
 class Pair(Protocol):
@@ -51,11 +54,12 @@ class BankKernel:
     function: Kernel
     normalise: tuple[str, ...] = ()
     trace: float = 0.0  # sum of the training diagonal, after 'unit-diagonal'
+    columns: Columns = None  # of its view that it is computed from
 
     def recipe(self) -> Table:
         """The kernel as plain values."""
         kernel = next(name for name, cls in KERNELS.items() if cls is type(self.function))
-        return {
+        recipe = {
             "name": self.name,
             "view": self.view,
             "group": self.group,
@@ -64,6 +68,7 @@ class BankKernel:
             "normalise": list(self.normalise),
             "trace": self.trace,
         }
+        return recipe if self.columns is None else {**recipe, "columns": list(self.columns)}
 
     @classmethod
     def from_recipe(cls, recipe: Table) -> BankKernel:
@@ -76,17 +81,40 @@ class BankKernel:
             function=function,
             normalise=tuple(recipe["normalise"]),
             trace=float(recipe["trace"]),
+            columns=tuple(recipe["columns"]) if "columns" in recipe else None,
         )
         if not all(isinstance(text, str) for text in (kernel.name, kernel.view, kernel.group)):
             raise ConfigError("the name, view and group of a kernel should be text")
-        fitted = function.fit(Scales(1.0, 1.0, 1.0)) == function  # the parameters of a fitted kernel are numbers
+        fitted = function.fit(UNITS) == function
         if not fitted or not np.isfinite(kernel.trace) or not set(kernel.normalise) <= set(NORMALISERS):
             raise ConfigError(f"kernel {kernel.name} is not fitted")
+        if kernel.columns is not None:
+            kernel.check_columns()
         return kernel
+
+    def check_columns(self) -> None:
+        """Refuse columns that are no ascending numbers, or that the function cannot be restricted to."""
+        numbers = list(self.columns or ())
+        whole = bool(numbers) and all(type(c) is int and c >= 0 for c in numbers)
+        if not whole or numbers != sorted(set(numbers)):
+            raise ConfigError(f"the columns of kernel {self.name} should be ascending numbers, not {numbers}")
+        if not self.of_columns:
+            raise ConfigError(f"kernel {self.name} is not computed from a sum over columns", "make views of columns")
 
     @property
     def centred(self) -> bool:
         return "centre" in self.normalise
+
+    @property
+    def of(self) -> tuple[str, str, Columns]:
+        """View, base and columns: kernels that share them are functions of the same distances or similarities."""
+        return self.view, self.function.base, self.columns
+
+    @property
+    def of_columns(self) -> bool:
+        """Whether it is a function of a sum over columns, and so may be computed from some of them."""
+        base = self.function.base
+        return base != MATRIX and BASES[base].add is not None
 
     def evaluate(self, tile: Float64) -> Array:
         """Uncentred, unscaled values for a tile (or a diagonal) of the base."""
@@ -157,13 +185,15 @@ class Bank:
     def from_recipes(cls, recipes: list[Table], n: int) -> Bank:
         return cls(tuple(BankKernel.from_recipe(recipe) for recipe in recipes), n)
 
-    def check_views(self, kinds: Mapping[str, str]) -> None:
-        """Refuse a bank without kernels, and kernels whose view is missing or of another kind."""
+    def check_views(self, kinds: Mapping[str, str], widths: Mapping[str, int]) -> None:
+        """Refuse a bank without kernels, and kernels whose view is missing, of another kind or too narrow."""
         if not self.kernels:
             raise ConfigError("no kernels")
         for kernel in self.kernels:
             if kinds.get(kernel.view) != kernel.function.view_kind:
                 raise ConfigError(f"kernel {kernel.name} has no {kernel.function.view_kind} view '{kernel.view}'")
+            if kernel.columns is not None and kernel.columns[-1] >= widths[kernel.view]:
+                raise ConfigError(f"kernel {kernel.name} has no column {kernel.columns[-1]} in view '{kernel.view}'")
 
     def values(self, pair: Pair, wanted: Sequence[int] | None = None) -> Iterator[tuple[int, Array]]:
         """The number and the uncentred, unscaled tile of each wanted kernel (of all kernels by default)."""
@@ -173,12 +203,13 @@ class Bank:
     def _with_bases(self, pair: Pair, wanted: Sequence[int] | None = None) -> Iterator[tuple[int, Float64]]:
         """The number of each wanted kernel and the tile of its base, which is computed once for all that share it."""
         kernels = range(len(self)) if wanted is None else wanted
-        shared: dict[tuple[str, str], list[int]] = {}
+        shared: dict[tuple[str, str, Columns], list[int]] = {}
         for a in kernels:
-            shared.setdefault((self.kernels[a].view, self.kernels[a].function.base), []).append(a)
-        for (view, base), members in shared.items():
-            tile = base_tile(pair, view, base)
+            shared.setdefault(self.kernels[a].of, []).append(a)
+        for of, members in shared.items():
+            tile = base_tile(pair, *of)
             for a in members:
+                end_if_late()
                 yield a, tile
 
     def tiles(self, pair: Pair, rows: Span, columns: Span, row_means: Float64) -> Iterator[tuple[int, Float32]]:
@@ -245,18 +276,26 @@ class Bank:
         return values if diagonals is None else values / np.sqrt(np.outer(*diagonals))
 
 
+def summed_up(kernel: BankKernel) -> bool:
+    """Whether the values are a function of a sum over columns, times a factor that is the same for all of them."""
+    exponential = isinstance(kernel.function, ExponentialKernel)  # with ones on the diagonal
+    return kernel.of_columns and not kernel.centred and (exponential or "unit-diagonal" not in kernel.normalise)
+
+
 def self_values(kernel: BankKernel, X: Block) -> Float64:
     """k(x, x) of every sample, before any normalisation."""
+    X = X if kernel.columns is None else X[:, list(kernel.columns)]
     return np.asarray(kernel.evaluate(BASES[kernel.function.base].diagonal(X)), dtype=np.float64)
 
 
-def base_tile(pair: Pair, view: str, base: str) -> Float64:
+def base_tile(pair: Pair, view: str, base: str, columns: Columns = None) -> Float64:
     """The distances or similarities of a pair of blocks, exactly symmetric on the diagonal of the matrix."""
     if base == MATRIX:
         return np.asarray(pair.matrix(view), dtype=np.float64)
     with np.errstate(over="ignore", invalid="ignore"):  # what overflows is refused below
-        tile = BASES[base].tile(*pair.sides(view))
-    if pair.same:
+        X, Z = pair.sides(view)
+        tile = BASES[base].tile(X, Z) if columns is None else column_sum(base, columns, X, Z)
+    if pair.same and columns is None:
         if BASES[base].symmetric:
             mirror_upper(tile)
         if BASES[base].distance is not None:

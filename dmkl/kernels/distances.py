@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -34,12 +34,14 @@ class Base:
     """One distance or similarity.
 
     `tile(X, Z)` has the values of all pairs, `diagonal(X)` those of every sample with itself. `distance(tile)` turns a
-    tile into plain distances, from which widths are measured; None for similarities.
+    tile into plain distances, from which widths are measured; None for similarities. `add(X, Z', tile)` adds the terms
+    of columns to a tile, one column after the other; None for what is no sum over columns.
     """
 
     tile: Callable[[Block, Block], Float64]
     diagonal: Callable[[Block], Float64]
     distance: Callable[[Float64], Float64] | None = None
+    add: Callable[[Float64, Float64, Float64], None] | None = None  # columns of (X, Z') to a tile, if it sums over them
     nonnegative: bool = False  # whether features must be >= 0
     symmetric: bool = True
     entry_ns: float = 0.4  # measured nanoseconds for an entry of a tile (see `plan.Costs`)
@@ -117,6 +119,23 @@ def _identity(tile: Float64) -> Float64:
 
 
 @jit()
+def _add_products(X: Float64, Zt: Float64, tile: Float64) -> None:
+    for i in range(X.shape[0]):
+        for k in range(X.shape[1]):
+            for j in range(Zt.shape[1]):
+                tile[i, j] += X[i, k] * Zt[k, j]
+
+
+@jit()
+def _add_squares(X: Float64, Zt: Float64, tile: Float64) -> None:
+    for i in range(X.shape[0]):
+        for k in range(X.shape[1]):
+            for j in range(Zt.shape[1]):
+                difference = X[i, k] - Zt[k, j]
+                tile[i, j] += difference * difference
+
+
+@jit()
 def _add_cityblock(X: Float64, Zt: Float64, tile: Float64) -> None:
     for i in range(X.shape[0]):
         for k in range(X.shape[1]):
@@ -159,8 +178,10 @@ def _to_squared_distances(tile: Float64, row_norms: Float64, column_norms: Float
             tile[i, j] = max(-2.0 * tile[i, j] + row_norms[i] + column_norms[j], 0.0)
 
 
-def _summed(add: Callable[[Float64, Float64, Float64], None]) -> Callable[[Block, Block], Float64]:
-    """The tile of a compiled sum over features."""
+def _summed(
+    add: Callable[[Float64, Float64, Float64], None], diagonal: Callable[[Block], Float64], **facts: Any
+) -> Base:
+    """The base that is a compiled sum over features."""
 
     def tile(X: Block, Z: Block) -> Float64:
         X, Z = dense(X), dense(Z)
@@ -168,7 +189,7 @@ def _summed(add: Callable[[Float64, Float64, Float64], None]) -> Callable[[Block
         add(X, np.ascontiguousarray(Z.T), result)
         return result
 
-    return tile
+    return Base(tile, diagonal, add=add, **facts)
 
 
 @jit()
@@ -193,10 +214,13 @@ def mirror_upper(tile: Float64) -> None:
 
 
 BASES: Registry[Base] = Registry("pairwise base")
-BASES.register("dot", Base(_dot, _squared_norms, entry_ns=1.2, column_ns=0.03))
-BASES.register("sqeuclidean", Base(_squared_euclidean, _zeros, distance=np.sqrt, entry_ns=1.9, column_ns=0.03))
-BASES.register("cityblock", Base(_summed(_add_cityblock), _zeros, distance=_identity))
-BASES.register("chi2", Base(_summed(_add_chi2), _zeros, distance=_identity, nonnegative=True, column_ns=0.12))
-BASES.register("additive_chi2", Base(_summed(_add_additive_chi2), _row_sums, nonnegative=True, column_ns=0.12))
-BASES.register("intersection", Base(_summed(_add_intersection), _row_sums, nonnegative=True))
+BASES.register("dot", Base(_dot, _squared_norms, add=_add_products, entry_ns=1.2, column_ns=0.03))
+BASES.register(
+    "sqeuclidean",
+    Base(_squared_euclidean, _zeros, distance=np.sqrt, add=_add_squares, entry_ns=1.9, column_ns=0.03),
+)
+BASES.register("cityblock", _summed(_add_cityblock, _zeros, distance=_identity))
+BASES.register("chi2", _summed(_add_chi2, _zeros, distance=_identity, nonnegative=True, column_ns=0.12))
+BASES.register("additive_chi2", _summed(_add_additive_chi2, _row_sums, nonnegative=True, column_ns=0.12))
+BASES.register("intersection", _summed(_add_intersection, _row_sums, nonnegative=True))
 BASES.register("kl", Base(_divergence, _zeros, distance=_identity, nonnegative=True, symmetric=False, entry_ns=1.2))

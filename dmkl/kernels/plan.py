@@ -4,6 +4,7 @@ its values and computing them again at every pass."""
 from __future__ import annotations
 
 import fnmatch
+import functools
 import itertools
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,11 +16,12 @@ from dmkl._util.types import Block, Samples
 from dmkl.config import KernelConfig, Parameters, construct
 from dmkl.data import Dataset, View
 from dmkl.errors import ConfigError, DataError, did_you_mean
-from dmkl.kernels.bank import NORMALISERS, Bank, BankKernel, self_values
+from dmkl.kernels.bank import NORMALISERS, Bank, BankKernel, Columns, self_values
 from dmkl.kernels.distances import BASES, MATRIX, dense
-from dmkl.kernels.functions import KERNELS, Kernel, Scales
+from dmkl.kernels.functions import KERNELS, UNITS, Kernel, Scales
 
-SCALE_SAMPLES = 1000  # at most so many training samples are compared to measure distances for widths
+SCALE_SAMPLES = 1000  # at most so many training samples are compared to measure distances for widths,
+SUBSET_SAMPLES = 100  # and for those of a set of columns, of which there may be thousands
 
 
 def plan_bank(configs: Sequence[KernelConfig], train: Dataset) -> Bank:
@@ -43,13 +45,17 @@ def plan_bank(configs: Sequence[KernelConfig], train: Dataset) -> Bank:
         Values that a kernel or normaliser cannot take.
     """
     train.check_symmetric()
-    scales: dict[tuple[str, str], Scales] = {}
+    scales: dict[tuple[str, str, Columns], Scales] = {}
     kernels: list[BankKernel] = []
+    subsets: dict[str, dict[Columns, int]] = {}  # their numbers, by view
     for config in configs:
         _check_normalisers(config)
         for view in _matching_views(config, train):
-            for params in grid(config.params):
-                kernels.append(_fitted(config, view, params, scales))
+            numbers = subsets.setdefault(view.name, {})
+            for columns in _column_sets(config, view):
+                number = None if columns is None else numbers.setdefault(columns, len(numbers))
+                for params in grid(config.params):
+                    kernels.append(_fitted(config, view, columns, number, params, scales))
     for name, times in Counter(kernel.name for kernel in kernels).items():
         if times > 1:
             raise ConfigError(f"kernel '{name}' is listed twice")
@@ -111,21 +117,57 @@ def grid(params: Parameters) -> Iterator[Parameters]:
         yield dict(zip(params, combination, strict=True))
 
 
-def _fitted(config: KernelConfig, view: View, params: Parameters, scales: dict[tuple[str, str], Scales]) -> BankKernel:
+def _column_sets(config: KernelConfig, view: View) -> list[Columns]:
+    """The sets of columns that the table asks for: those it lists, random ones without those that come up again, or
+    None for all columns."""
+    if not config.subsets:
+        return [None]
+    width = int(view.values.shape[1])
+    if not isinstance(config.subsets, int):
+        sets = [tuple(sorted(set(chosen))) for chosen in config.subsets]
+        for chosen in sets:
+            if not chosen or chosen[0] < 0 or chosen[-1] >= width:
+                raise ConfigError(
+                    f"kernel '{config.kernel}': view '{view.name}' has no columns {list(chosen)}",
+                    f"it has {width} columns, numbered from 0",
+                )
+        return list(sets)
+    if config.subsets < 0:
+        raise ConfigError(f"kernel '{config.kernel}': subsets should be a number of sets, not {config.subsets}")
+    return list(dict.fromkeys(random_subsets(width, config.subsets)))
+
+
+def random_subsets(width: int, count: int) -> Iterator[tuple[int, ...]]:
+    """Random sets of columns, all numbers of columns equally likely; always the same, and so the first of any more."""
+    rng = np.random.default_rng(0)
+    for _ in range(count):
+        yield tuple(np.sort(rng.permutation(width)[: rng.integers(1, width + 1)]).tolist())
+
+
+def _fitted(
+    config: KernelConfig,
+    view: View,
+    columns: Columns,
+    number: int | None,
+    params: Parameters,
+    scales: dict[tuple[str, str, Columns], Scales],
+) -> BankKernel:
     text = ", ".join(f"{key}={value}" for key, value in params.items())
-    name = f"{view.name}/{config.kernel}({text})"
+    name = f"{view.name}{'' if number is None else f'[{number}]'}/{config.kernel}({text})"
     function = construct(KERNELS[_kernel_for(config, view)], params, f"kernel {name}")
     if "centre" in config.normalise and not function.symmetric:
         raise ConfigError(f"kernel {name} is not symmetric and cannot be centred", "leave 'centre' out")
-    if function.needs_scales:
-        key = (view.name, function.base)
+    if function.needs_scales and (columns is None or function.fit(UNITS) != function):
+        key = (view.name, function.base, columns)
         if key not in scales:
-            scales[key] = measure(view, function.base)
+            scales[key] = measure(view, function.base, columns)
         try:
             function = function.fit(scales[key])
         except ConfigError as error:
             raise ConfigError(f"kernel {name}: {error.message}", error.hint) from None
-    kernel = BankKernel(name, view.name, config.group or view.name, function, config.normalise)
+    kernel = BankKernel(name, view.name, config.group or view.name, function, config.normalise, columns=columns)
+    if columns is not None:
+        kernel.check_columns()
     return replace(kernel, trace=_trace(kernel, view))
 
 
@@ -138,12 +180,13 @@ def _kernel_for(config: KernelConfig, view: View) -> str:
     raise ConfigError(f"kernel '{config.kernel}' needs a symmetric view, '{view.name}' is declared not to be")
 
 
-def measure(view: View, base: str) -> Scales:
+def measure(view: View, base: str, columns: Columns = None) -> Scales:
     """Median and mean distance, and spread, over a fixed random subset of the training samples."""
-    n = view.values.shape[0]
-    chosen = np.sort(np.random.default_rng(0).permutation(n)[:SCALE_SAMPLES])
+    most = SCALE_SAMPLES if columns is None else SUBSET_SAMPLES
+    chosen = _some_samples(view.values.shape[0], most)
+    block = view.values[chosen]
     with np.errstate(over="ignore", invalid="ignore"):
-        scales = _measured(view.values[chosen], base, chosen)
+        scales = _measured(block if columns is None else block[:, list(columns)], base, chosen)
     if np.isinf([scales.median, scales.mean, scales.spread]).any() or np.isnan(scales.spread):
         raise DataError(f"the {base} values of view '{view.name}' overflow", "rescale the features")
     return scales
@@ -160,10 +203,21 @@ def _measured(block: Block, base: str, chosen: Samples) -> Scales:
         if distance is None:
             return Scales(np.nan, np.nan, spread)
         distances = distance(BASES[base].tile(block, block))
-    off_diagonal = distances[np.triu_indices(len(chosen), 1)]
+    off_diagonal = distances[_pairs(len(chosen))]
     if not len(off_diagonal):
         return Scales(np.nan, np.nan, spread)
     return Scales(float(np.median(off_diagonal)), float(off_diagonal.mean()), spread)
+
+
+@functools.lru_cache(maxsize=1)  # the same for thousands of sets of columns
+def _some_samples(n: int, most: int) -> Samples:
+    return np.sort(np.random.default_rng(0).permutation(n)[:most])
+
+
+@functools.lru_cache(maxsize=1)
+def _pairs(count: int) -> tuple[Samples, Samples]:
+    """Rows and columns right of the diagonal."""
+    return np.triu_indices(count, 1)
 
 
 def _variance(block: Block) -> float:
@@ -210,6 +264,7 @@ class Costs:
     write: float = 1.9  # a float32 entry with its checksum
     read: float = 1.8  # the same
     open: float = 450_000.0  # for each chunk that is read through Zarr: a tile of one kernel, a block of samples
+    addition: float = 0.04  # of the sum over a set of columns, for each of them
     sparse: float = 15.0  # a base of sparse features: 1.7 to 31 were measured, by how many columns two samples share
     normalise: Mapping[str, float] = field(
         default_factory=lambda: {"unit-diagonal": 3.6, "centre": 0.9, "unit-trace": 0.1, "unit-mean": 0.1}
@@ -247,15 +302,17 @@ def cheaper_computed(bank: Bank, views: Mapping[str, View], tile: int, fits: int
 
 def computing_ns(bank: Bank, views: Mapping[str, View], tile: int, costs: Costs = MEASURED) -> float:
     """Nanoseconds to compute one entry of an average kernel of the bank."""
-    shared = {(kernel.view, kernel.function.base) for kernel in bank.kernels}
-    bases = sum(_base_ns(views[view], base, tile, costs) for view, base in shared)
+    shared = {kernel.of for kernel in bank.kernels}
+    bases = sum(_base_ns(views[view], base, columns, tile, costs) for view, base, columns in shared)
     own = (
         kernel.function.entry_ns + sum(costs.normalise[name] for name in kernel.normalise) for kernel in bank.kernels
     )
     return (bases + sum(own)) / len(bank)
 
 
-def _base_ns(view: View, base: str, tile: int, costs: Costs) -> float:
+def _base_ns(view: View, base: str, chosen: Columns, tile: int, costs: Costs) -> float:
+    if chosen is not None:  # the samples are read, and the terms computed, once for all sets
+        return costs.addition * len(chosen)
     columns = int(view.values.shape[1])
     samples = 2 * costs.open / tile**2 if columns > 1 else 0.0  # single columns are read many at a time
     if hasattr(view.values, "toarray"):

@@ -414,7 +414,7 @@ def check_model(model: Model) -> None:
 def _check_views(model: Model) -> None:
     widths = model.about["widths"]
     kinds = {kernel.view: kernel.function.view_kind for kernel in model.bank.kernels}
-    model.bank.check_views(kinds)
+    model.bank.check_views(kinds, widths)
     for name, kind in kinds.items():
         if type(widths[name]) is not int or widths[name] < 1:
             raise ValueError(f"view '{name}' has {widths[name]} columns")

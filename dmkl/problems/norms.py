@@ -71,6 +71,15 @@ class MixedNorm:
         """The primal exponent across groups."""
         return np.inf if self.rho == 1 else self.rho / (self.rho - 1)
 
+    def size(self, weights: Float64) -> float:
+        """For rho >= 2: the dual norm of effective weights, whose unit ball holds those of every solution."""
+        totals = self.total(weights)
+        largest = float(totals.max())
+        if self.rho == 2 or not largest > 0:
+            return largest
+        p = self.rho / (self.rho - 2)
+        return largest * float(((totals / largest) ** p).sum() ** (1 / p))
+
     def radii(self, forms: Float64) -> Float64:
         """N_j, the largest sqrt(D_a) of each group."""
         largest = np.zeros(self.count)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dmkl._util.stopping import must_stop
 from dmkl._util.types import Float64, FloatArray
 from dmkl.oracles import ORACLES, least_hinge
 from dmkl.problems.norms import MixedNorm
@@ -129,7 +130,7 @@ def solve_mirror(
     Returns
     -------
     MirrorSolution
-        With a gap of `tol`, or after as many SVMs as the options allow.
+        With a gap of `tol`, or after as many SVMs as options and time allow.
     """
     options = options or OPTIONS
     descent = _Descent(K, y, C, norm, oracle, options)
@@ -143,7 +144,7 @@ def solve_mirror(
         adaptive = max(options.loose * descent.gap, options.loose * tol)
         exact = options.oracle_tol if options.rule == "paper" else adaptive
         sums = _maximised(descent, norm, lam, sums, exact, tol)
-        if descent.gap <= tol:
+        if descent.gap <= tol or must_stop():
             break
         if options.rule == "paper":
             slopes = 0.5 * sums[groups] * descent.forms
@@ -168,7 +169,7 @@ def _maximised(descent: _Descent, norm: MixedNorm, lam: Float64, sums: Float64, 
         better = norm.slope(radii) / radii
         gain = 0.5 * float(totals @ (sums - better))  # of the inner maximum, by the better gamma
         sums = better
-        if gain <= exact * abs(descent.dual) or descent.gap <= tol:
+        if gain <= exact * abs(descent.dual) or descent.gap <= tol or must_stop():
             break
     return sums
 
@@ -179,7 +180,7 @@ def _closed_steps(descent: _Descent, norm: MixedNorm, tol: float) -> MirrorSolut
     primal = MixedNorm(norm.groups, norm.sigma)
     while descent.svm_calls < descent.options.max_svm_calls:
         descent.evaluate(weights)
-        if descent.gap <= tol:
+        if descent.gap <= tol or must_stop():
             break
         norms = np.maximum(weights * np.sqrt(descent.forms), 1e-300)
         weights = norms / primal.slope(norms)

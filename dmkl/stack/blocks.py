@@ -9,7 +9,7 @@ every kernel.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar, cast
 
@@ -181,8 +181,10 @@ def _cut_all(row: BlockRow, request: BlockRequest, targets: Sequence[FloatArray]
     layers = request.layers()
     for j in range(i, grid.blocks):
         places = [_place(*share, rows, grid.span(j), top) for share, top in zip(shares, starts, strict=True)]
-        for a in sorted(set().union(*layers)):
-            tile = row.tile(a, j) if request.weights is None else combine_tile(row, j, request.weights)
+        kernels = sorted(set().union(*layers))
+        tiles: Iterable[FloatArray]
+        tiles = [combine_tile(row, j, request.weights)] if request.weights is not None else row.tiles(kernels, j)
+        for a, tile in zip(kernels, tiles, strict=True):
             seen = rows_of(tile)
             for target, order, (mine, others, top, left) in zip(targets, layers, places, strict=True):
                 if a not in order:
@@ -282,7 +284,7 @@ def read_block_row(
     for j in range(i, grid.blocks):
         there = grid.span(j)
         asked = any(np.ptp(np.searchsorted(samples, (span.start, span.stop))) > 0 for span in (here, there))
-        tiles = [row.tile(a, j) for a in kernels] if asked else []
+        tiles = list(row.tiles(kernels, j)) if asked else []
         for own, other, turned in ((here, there, False), (there, here, True))[: 1 if i == j else 2]:
             start, stop = (int(p) for p in np.searchsorted(samples, (own.start, own.stop)))
             if start < stop:

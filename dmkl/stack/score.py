@@ -5,11 +5,13 @@ All sums are in float64, over tiles and kernels in ascending order: the same bit
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
+from dmkl._util.tiling import Grid
 from dmkl._util.types import Float64, FloatArray, Mask, Samples
 from dmkl.errors import SolverError
 from dmkl.runtime.base import itself
@@ -34,12 +36,27 @@ def apply(reader: TileReader, coef: Float64, weights: Float64, forms: bool | Mas
     asked = np.broadcast_to(forms, (coef.shape[1], reader.s)) if np.any(forms) else None
     scores = np.zeros(coef.shape)
     total = None if asked is None else np.zeros(asked.shape)
-    for i, part in enumerate(reader.each_row(score_block_row, shared, weights, asked)):
+    spans = kernel_spans(reader.grid, reader.s)
+    tasks = (
+        (row, shared, weights[..., span], None if asked is None else asked[:, span], span.start)
+        for row in reader.source.rows
+        for span in spans
+    )
+    for number, part in enumerate(reader.each_task(score_block_row, tasks, reader.grid.blocks * len(spans))):
+        i, span = number // len(spans), spans[number % len(spans)]
         scores[reader.grid.span(i).start :] += part.scores
         if total is not None and part.forms is not None:
-            total += part.forms
+            total[:, span] += part.forms
     reader.passes += 1
     return Applied(scores, total)
+
+
+def kernel_spans(grid: Grid, s: int) -> list[slice]:
+    """The kernels in parts that are tasks of their own, where there are few block rows and many kernels; the parts are
+    the same on any number of workers."""
+    parts = min(-(-SCORES.tasks // grid.blocks), s // SCORES.kernels, int(s * grid.tile**2 / SCORES.values))
+    edges = np.linspace(0, s, max(1, parts) + 1).astype(int).tolist()
+    return [slice(start, stop) for start, stop in itertools.pairwise(edges)]
 
 
 def _check_shapes(reader: TileReader, coef: Float64, weights: Float64) -> None:
@@ -60,9 +77,14 @@ class ScoreOptions:
     ----------
     few_classes : up to this many classes a tile is read once as it is; for more, converting it for matrix products in
         float64 is faster
+    tasks : a pass has so many if it has enough to do,
+    kernels, values : each with at least so many kernels and values of a tile
     """
 
     few_classes: int = 8
+    tasks: int = 16
+    kernels: int = 64
+    values: float = 2e6
 
 
 SCORES = ScoreOptions()
@@ -76,32 +98,48 @@ class BlockRowScores:
     forms: Float64 | None
 
 
-def score_block_row(row: BlockRow, coef: Float64, weights: Float64, asked: Mask | None) -> BlockRowScores:
-    """Scores `sum_a weights[k, a] K_a coef[:, k]` of every class k, forms `coef[:, k]' K_a coef[:, k]` where asked."""
+def score_block_row(
+    row: BlockRow, coef: Float64, weights: Float64, asked: Mask | None, first: int = 0
+) -> BlockRowScores:
+    """Scores `sum_a weights[k, a] K_a coef[:, k]` of every class k, forms `coef[:, k]' K_a coef[:, k]` where asked; of
+    the kernels from the first on for which there are weights."""
     grid, i = row.grid, row.i
     work = _Work(np.ascontiguousarray(coef[grid.span(i).start :].T), None if asked is None else np.zeros(asked.shape))
     m = coef.shape[1]
     everyone = np.arange(m)
-    shared = asked is None and weights.ndim == 1 and m > 1
-    kernels = [] if shared else list(_users(weights, asked, m))
+    if asked is None and weights.ndim == 1 and m > 1:
+        for j in range(i, grid.blocks):
+            at = grid.span(j).start - grid.span(i).start
+            work.add_tile(combine_tile(row, j, weights, first), at, everyone, np.ones(m), everyone[:0], 0)
+        return BlockRowScores(np.ascontiguousarray(work.scores.T), None)
+    weighed = np.atleast_2d(weights != 0).any(axis=0)
+    wanted = np.zeros_like(weighed) if asked is None else asked.any(axis=0)
+    alone = np.flatnonzero(wanted & ~weighed)
+    if asked is not None and work.forms is not None and len(alone):
+        askers = np.flatnonzero(asked[:, alone].any(axis=1))
+        forms = row.forms(first + alone, work.coefs[askers].T)
+        if forms is not None:
+            work.forms[np.ix_(askers, alone)] = np.where(asked[np.ix_(askers, alone)], forms.T, 0.0)
+            wanted = weighed
+    kernels = np.flatnonzero(weighed | wanted)
+    users = list(_users(weights, asked, kernels, m))
     for j in range(i, grid.blocks):
         at = grid.span(j).start - grid.span(i).start
-        if shared:
-            work.add_tile(combine_tile(row, j, weights), at, everyone, np.ones(m), everyone[:0], 0)
-        for a, users, factor, askers in kernels:
-            work.add_tile(row.tile(a, j), at, users, factor, askers, a)
+        for tile, own in zip(row.tiles((first + kernels).tolist(), j), users, strict=True):
+            work.add_tile(tile, at, *own)
     return BlockRowScores(np.ascontiguousarray(work.scores.T), work.forms)
 
 
-def _users(weights: Float64, asked: Mask | None, m: int) -> Iterator[tuple[int, Samples, Float64, Samples]]:
-    """For each kernel in use: its number, the classes that use it, their weights, the positions of those that want its
-    form."""
-    for a in range(weights.shape[-1]):
+def _users(
+    weights: Float64, asked: Mask | None, kernels: Samples, m: int
+) -> Iterator[tuple[Samples, Float64, Samples, int]]:
+    """For each of these kernels: the classes that use it, their weights, the positions of those that want its form, and
+    its number."""
+    for a in kernels.tolist():
         factor = np.broadcast_to(weights[..., a], m)
         wanted = np.zeros(m, bool) if asked is None else asked[:, a]
         users = np.flatnonzero(wanted | (factor != 0))
-        if len(users):
-            yield a, users, factor[users], np.flatnonzero(wanted[users])
+        yield users, factor[users], np.flatnonzero(wanted[users]), a
 
 
 class _Work:
@@ -157,16 +195,21 @@ def _all_or(some: Samples, count: int) -> Samples | slice:
     return slice(None) if len(some) == count else some
 
 
-def combine_tile(row: BlockRow, j: int, weights: Float64) -> Float64:
-    """`sum_a weights[a] K_a` on one tile; kernels with weight zero are not read."""
+def combine_tile(row: BlockRow, j: int, weights: Float64, first: int = 0) -> Float64:
+    """`sum_a weights[a] K_a` on one tile, of the kernels from the first on for which there are weights; those with
+    weight zero are not read."""
+    active = np.flatnonzero(weights)
+    whole = np.zeros(row.s)
+    whole[first + active] = weights[active]
+    found = row.combined(j, whole)
+    if found is not None:
+        return found
     rows, columns = row.grid.span(row.i), row.grid.span(j)
     total = np.zeros((rows.stop - rows.start, columns.stop - columns.start))
-    active = np.flatnonzero(weights)
-    whole = len(active) - len(active) % TOGETHER
-    for p in range(0, whole, TOGETHER):
-        some = active[p : p + TOGETHER]
-        first, second, third, fourth = (rows_of(row.tile(int(a), j)) for a in some)
-        add_four(total, first, second, third, fourth, weights[some])
-    for a in active[whole:]:
-        add_one(total, rows_of(row.tile(int(a), j)), weights[a])
+    tiles = map(rows_of, row.tiles((first + active).tolist(), j))
+    for p in range(0, len(active) - len(active) % TOGETHER, TOGETHER):
+        one, two, three, four = itertools.islice(tiles, TOGETHER)
+        add_four(total, one, two, three, four, weights[active[p : p + TOGETHER]])
+    for a, tile in zip(active[len(active) - len(active) % TOGETHER :], tiles, strict=True):
+        add_one(total, tile, weights[a])
     return total

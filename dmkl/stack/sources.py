@@ -27,8 +27,9 @@ from typing import Protocol, TypeVar
 import numpy as np
 
 from dmkl._util.machine import Budget, Scratch
+from dmkl._util.stopping import end_if_late
 from dmkl._util.tiling import Grid, UnevenGrid
-from dmkl._util.types import FloatArray, FloatType, Samples
+from dmkl._util.types import Float64, FloatArray, FloatType, Samples
 from dmkl.errors import DataError
 from dmkl.events import Observer, Progress, ignore
 from dmkl.runtime import Local, Runtime
@@ -73,6 +74,18 @@ class BlockRow(Protocol):
         """K_a[block i, block j]."""
         ...
 
+    def tiles(self, kernels: Sequence[int], j: int) -> Iterator[FloatArray]:
+        """The tiles of some kernels, in this order."""
+        ...
+
+    def forms(self, kernels: Samples, coef: Float64) -> Float64 | None:
+        """See `Source.forms`."""
+        ...
+
+    def combined(self, j: int, weights: Float64) -> Float64 | None:
+        """See `Source.combined`."""
+        ...
+
 
 class Source(ABC):
     """Values of s kernels over the n samples of a grid.
@@ -102,6 +115,19 @@ class Source(ABC):
     @abstractmethod
     def tile(self, a: int, i: int, j: int) -> FloatArray:
         """K_a[block i, block j], one of the tiles that the grid keeps."""
+
+    def tiles(self, kernels: Sequence[int], i: int, j: int) -> Iterator[FloatArray]:
+        """The tiles of some kernels, in this order: a source that computes them may share work among them."""
+        return (self.tile(a, i, j) for a in kernels)
+
+    def forms(self, i: int, kernels: Samples, coef: Float64) -> Float64 | None:
+        """Contributions (kernels, m) of block row i to the quadratic forms of coefficients (samples, m), whose samples
+        are those from the first of the block row on. None where tiles have to be read for them, one by one."""
+        return None
+
+    def combined(self, i: int, j: int, weights: Float64) -> Float64 | None:
+        """`sum_a weights[a] K_a[block i, block j]`. None where tiles have to be read for it, one by one."""
+        return None
 
     def cross(self, rows: Samples, columns: Samples) -> FloatArray:
         """K[:, rows, columns], (s, rows, columns), of samples in any order."""
@@ -219,7 +245,7 @@ class Source(ABC):
         """The numbers in `whole` of some samples of this source."""
         return samples
 
-    def choose(self, kernels: Sequence[int], runtime: Runtime | None = None) -> KernelChoice:
+    def choose(self, kernels: Sequence[int], runtime: Runtime | None = None) -> Source:
         """A source of some of the kernels. With a runtime its block rows are made where that runtime's tasks run."""
         return KernelChoice(self, tuple(int(a) for a in kernels), runtime)
 
@@ -248,7 +274,17 @@ class SourceRow:
         return self.source.s
 
     def tile(self, a: int, j: int) -> FloatArray:
+        end_if_late()
         return self.source.tile(a, self.i, j)
+
+    def tiles(self, kernels: Sequence[int], j: int) -> Iterator[FloatArray]:
+        return self.source.tiles(kernels, self.i, j)
+
+    def forms(self, kernels: Samples, coef: Float64) -> Float64 | None:
+        return self.source.forms(self.i, kernels, coef)
+
+    def combined(self, j: int, weights: Float64) -> Float64 | None:
+        return self.source.combined(self.i, j, weights)
 
 
 # --- an array
@@ -332,6 +368,17 @@ class ChosenRow:
     def tile(self, a: int, j: int) -> FloatArray:
         return self.base.tile(self.kernels[a], j)
 
+    def tiles(self, kernels: Sequence[int], j: int) -> Iterator[FloatArray]:
+        return self.base.tiles([self.kernels[a] for a in kernels], j)
+
+    def forms(self, kernels: Samples, coef: Float64) -> Float64 | None:
+        return self.base.forms(np.asarray(self.kernels)[kernels], coef)
+
+    def combined(self, j: int, weights: Float64) -> Float64 | None:
+        spread = np.zeros(self.base.s)
+        np.add.at(spread, list(self.kernels), weights)
+        return self.base.combined(j, spread)
+
 
 def choose_block_row(row: BlockRow, kernels: tuple[int, ...]) -> ChosenRow:
     return ChosenRow(row, kernels)
@@ -408,7 +455,23 @@ class PartRow:
         return self.base.s
 
     def tile(self, a: int, j: int) -> FloatArray:
-        return _cut_tile(self.base.tile(a, self.blocks[j]), self.inside[self.i], self.inside[j])
+        return next(self.tiles([a], j))
+
+    def tiles(self, kernels: Sequence[int], j: int) -> Iterator[FloatArray]:
+        for tile in self.base.tiles(kernels, self.blocks[j]):
+            yield _cut_tile(tile, self.inside[self.i], self.inside[j])
+
+    def forms(self, kernels: Samples, coef: Float64) -> Float64 | None:
+        whole = self.base.grid
+        start = whole.span(self.base.i).start
+        places = [whole.span(b).start + inside for b, inside in zip(self.blocks, self.inside, strict=True)]
+        spread = np.zeros((whole.n - start, coef.shape[1]))
+        spread[np.concatenate(places[self.i :]) - start] = coef  # other samples have none
+        return self.base.forms(kernels, spread)
+
+    def combined(self, j: int, weights: Float64) -> Float64 | None:
+        total = self.base.combined(self.blocks[j], weights)
+        return None if total is None else total[self.inside[self.i][:, None], self.inside[j]]
 
 
 def restrict_block_row(
@@ -588,10 +651,10 @@ class TileReader:
 
     def each_row(self, function: Callable[..., T], *arguments: object) -> Iterator[T]:
         """`function(block row, *arguments)` of every block row, in order."""
-        return self.each_task(function, ((row, *arguments) for row in self.source.rows))
+        return self.each_task(function, ((row, *arguments) for row in self.source.rows), self.grid.blocks)
 
-    def each_task(self, function: Callable[..., T], tasks: Iterable[tuple[object, ...]]) -> Iterator[T]:
-        """The answers of tasks over block rows, in order."""
+    def each_task(self, function: Callable[..., T], tasks: Iterable[tuple[object, ...]], count: int) -> Iterator[T]:
+        """The answers of so many tasks over block rows, in order."""
         for done, answer in enumerate(self.runtime.map(function, tasks), 1):
             yield answer
-            self.observer(Progress("pass", done, self.grid.blocks))
+            self.observer(Progress("pass", done, count))

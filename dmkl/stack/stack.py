@@ -7,7 +7,7 @@ stack, and where tasks run is a matter of the runtime. `open_stack` chooses both
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -17,7 +17,10 @@ from numpy.typing import ArrayLike, DTypeLike
 from dmkl._util.machine import Budget
 from dmkl._util.tiling import Grid
 from dmkl._util.types import Float64, FloatArray, Mask, Samples, StrPath
+from dmkl.config import KernelConfig, construct
+from dmkl.data import Dataset, make_view
 from dmkl.errors import ConfigError
+from dmkl.kernels import plan_bank
 from dmkl.runtime import Local, Runtime
 from dmkl.stack import blocks, per_kernel, score
 from dmkl.stack.checks import (
@@ -28,6 +31,7 @@ from dmkl.stack.checks import (
     require_definite,
 )
 from dmkl.stack.compiled import cut, rows_of
+from dmkl.stack.features import FeatureSource
 from dmkl.stack.score import Applied
 from dmkl.stack.sources import ArraySource, Source, TileReader
 from dmkl.stack.tiles import ComputedSource, StoredSource, fits_here, held_here, held_on_workers
@@ -43,7 +47,8 @@ T = TypeVar("T")
 class KernelStack(TileReader):
     """s kernels over the same n samples.
 
-    `from_array` makes one of an array, `open` of a kernel store; the constructor takes any source. `apply`, `rows`
+    `from_array` makes one of an array, `from_features` of features, `open` of a kernel store; the constructor takes any
+    source. `apply`, `rows`
     and the methods that cut blocks are for symmetric kernels, the others for any.
 
     Parameters
@@ -131,6 +136,56 @@ class KernelStack(TileReader):
             ArraySource(array, grid, symmetric=symmetric),
             names=names,
             groups=groups,
+            runtime=Local(workers),
+            memory=Budget(memory) if memory else None,
+        )
+
+    @classmethod
+    def from_features(
+        cls,
+        X: ArrayLike,
+        kernels: Sequence[Mapping[str, object]],
+        *,
+        workers: int = 0,
+        memory: int | None = None,
+        largest_tile: int = 1024,
+    ) -> KernelStack:
+        """A stack of kernels that are computed from features whenever they are read: for many kernels on sets of
+        columns, whose values would not fit in memory.
+
+        Parameters
+        ----------
+        X : (n, columns) features
+        kernels : tables as in `[[kernels]]` of a configuration; their key `subsets` is a number of random sets of
+            columns, or a list of sets
+        workers : threads, 0 for as many as there are cores
+        memory : bytes that this process may take, most of what is free if None
+        largest_tile : samples in a block of rows, at most
+
+        Raises
+        ------
+        ConfigError
+            If a kernel is unknown, or is no function of a sum over columns.
+        DataError
+            If X has values that a kernel cannot take.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from dmkl import KernelStack
+        >>> X = np.random.default_rng(0).normal(size=(50, 20))
+        >>> stack = KernelStack.from_features(X, [{"kernel": "rbf", "width": "1 median", "subsets": 1000}])
+        >>> stack.s, stack.names[0]
+        (1000, 'x[0]/rbf(width=1 median)')
+        """
+        data = Dataset({"x": make_view("x", "features", X)})
+        tables = [construct(KernelConfig, table, f"kernels[{number}]") for number, table in enumerate(kernels)]
+        bank = plan_bank(tables, data)
+        source = FeatureSource({"x": data.views["x"].values}, bank, Grid.cut(data.n, largest_tile))
+        return cls(
+            source,
+            names=[kernel.name for kernel in bank.kernels],
+            groups=bank.groups,
             runtime=Local(workers),
             memory=Budget(memory) if memory else None,
         )

@@ -7,16 +7,18 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from dmkl._util.machine import Budget
+from dmkl._util.stopping import end_if_late
 from dmkl._util.tiling import Grid
 from dmkl._util.types import Array, Block, Float64, FloatArray, FloatType, Samples
 from dmkl.errors import SolverError
 from dmkl.kernels import base_tile
+from dmkl.kernels.bank import Columns
 from dmkl.kernels.distances import MATRIX
 from dmkl.runtime import Runtime
 from dmkl.stack.sources import BlockRow, Source, digest_block_row, digest_of
@@ -93,13 +95,12 @@ class _Bench:
         self.key = (store.id, i, j)
         self.pair = StoredPair(store, i, j)
         self._bank = store.bank
-        self._of: tuple[str, str] | None = None
+        self._of: tuple[str, str, Columns] | None = None
         self._base: Float64 = np.empty(0)
 
     def base(self, a: int) -> Float64:
         """The base's tile of kernel a."""
-        kernel = self._bank.kernels[a]
-        of = kernel.view, kernel.function.base
+        of = self._bank.kernels[a].of
         if self._of != of:
             self._base, self._of = base_tile(self.pair, *of), of
         return self._base
@@ -177,10 +178,20 @@ class HeldRow:
     grid: Grid
     i: int
     s: int
-    tiles: dict[tuple[int, int], FloatArray]
+    held: dict[tuple[int, int], FloatArray]
 
     def tile(self, a: int, j: int) -> FloatArray:
-        return self.tiles[a, j]
+        end_if_late()
+        return self.held[a, j]
+
+    def tiles(self, kernels: Sequence[int], j: int) -> Iterator[FloatArray]:
+        return (self.held[a, j] for a in kernels)
+
+    def forms(self, kernels: Samples, coef: Float64) -> Float64 | None:
+        return None
+
+    def combined(self, j: int, weights: Float64) -> Float64 | None:
+        return None
 
 
 class HeldSource(Source):
@@ -220,7 +231,7 @@ class HeldSource(Source):
 
     @property
     def held_bytes(self) -> int:
-        return sum(tile.nbytes for row in self._held for tile in row.tiles.values())
+        return sum(tile.nbytes for row in self._held for tile in row.held.values())
 
     @property
     def rows(self) -> Sequence[object]:
@@ -304,7 +315,8 @@ def _tile_of_row(row: BlockRow, a: int, j: int) -> FloatArray:
 
 def hold_block_row(row: BlockRow) -> HeldRow:
     """Read all tiles of a block row into memory, place by place, so that computed kernels share a base."""
-    tiles = {(a, j): row.tile(a, j) for j in row.grid.kept(row.i) for a in range(row.s)}
+    kernels = range(row.s)
+    tiles = {(a, j): tile for j in row.grid.kept(row.i) for a, tile in zip(kernels, row.tiles(kernels, j), strict=True)}
     return HeldRow(row.grid, row.i, row.s, tiles)
 
 

@@ -74,7 +74,9 @@ class KernelStore:
             self.labels = read_labels(self._group, header["dataset"], self.grid.n)
             self.views = StoredViews(self._group, header["dataset"], self.grid.n)
             self.views.require_samples()
-            self.bank.check_views({name: entry["kind"] for name, entry in self.views.entries.items()})
+            entries = self.views.entries.items()
+            widths = {name: entry["shape"][1] for name, entry in entries}
+            self.bank.check_views({name: entry["kind"] for name, entry in entries}, widths)
             self.computed = bool(header.get("computed", False))
             if not self.computed:
                 self._check_layout()

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike
 
+from dmkl._util.stopping import stop_requested
 from dmkl.config import construct, refuse_unknown
 from dmkl.data import Labels, make_folds, make_labels
 from dmkl.errors import ConfigError, DataError, DeadlineReached, SolverError, did_you_mean
@@ -160,6 +161,8 @@ def tune(
         counts = (score.passes, score.svm_calls, len(scores), total)
         observer(PointDone(score.fold, describe(tried[score.point]), score.value, *counts))
     if len(scores) < total:
+        if stop_requested():
+            raise KeyboardInterrupt
         hint = "repeat the same call with more time to continue" if folder else "allow more time"
         raise DeadlineReached(f"out of time with {len(scores)} of {total} points of all folds", hint)
     rows = table_of(tried, scores, folds)

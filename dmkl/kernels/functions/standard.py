@@ -7,9 +7,9 @@ from typing import ClassVar, Self
 
 import numpy as np
 
-from dmkl._util.types import Float32, Float64
+from dmkl._util.types import Float64
 from dmkl.errors import ConfigError
-from dmkl.kernels.functions import ExponentialKernel, Kernel, Scales, exponential, fit_multiple, fit_width
+from dmkl.kernels.functions import ExponentialKernel, Kernel, Scales, fit_multiple, fit_width
 
 HIGHEST_DEGREE = 1000  # of a polynomial, which is computed by as many multiplications
 
@@ -83,8 +83,9 @@ class Rbf(ExponentialKernel):
     def fit(self, scales: Scales) -> Self:
         return replace(self, width=fit_width(self.width, scales, scale=(scales.spread / 2) ** 0.5))
 
-    def evaluate(self, tile: Float64) -> Float32:
-        return exponential(tile, -0.5 / float(self.width) ** 2)
+    @property
+    def factor(self) -> float:
+        return -0.5 / float(self.width) ** 2
 
 
 @dataclass(frozen=True)
