@@ -589,9 +589,7 @@ def _to_root(slack: Float64, slope: Float64, bend: Float64) -> float:
     return float(np.nanmin(reach, initial=np.inf))
 
 
-def _start(
-    forms: Forms, weights: FreeWeights, given: Float64 | None
-) -> tuple[Float64, Image, Float64]:
+def _start(forms: Forms, weights: FreeWeights, given: Float64 | None) -> tuple[Float64, Image, Float64]:
     """The interior u with the best bound among solutions of ridge problems, and a given one; its image and its q."""
     ridge = forms.ridge(OPTIONS.ridge_rows * forms.n)
     scale = max(float(np.trace(ridge)) / forms.n, TINY)

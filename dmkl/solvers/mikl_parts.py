@@ -15,10 +15,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from dmkl._util.stopping import must_stop
-from dmkl._util.types import Float64, Mask, Samples
+from dmkl._util.types import Float64, Mask
 from dmkl.problems.norms import TINY, GroupNorm
 from dmkl.solvers.mikl_compact import CompactPoint, HeldRows, loss_of, slack, start_at
-from dmkl.solvers.mikl_interior import GramForms, InteriorPoint, RowForms, interior_point, weights_of
+from dmkl.solvers.mikl_interior import GramForms, RowForms, interior_point, weights_of
 
 GOLDEN = (np.sqrt(5.0) - 1.0) / 2.0  # its multiples modulo 1 are spread evenly
 
@@ -40,6 +40,8 @@ class PartOptions:
     stalled: int = 3  # parts without progress that end the method once everything takes part
     most: int = 60  # parts
     cuts: tuple[float, ...] = tuple(float(10.0**-e) for e in np.arange(1.0, 8.1, 0.5))  # of the largest ball's size
+    copies: int = 2  # arrays of the size of a part,
+    matrices: int = 4  # and of its samples squared, that a step allocates
     own_share: float = 0.5  # of the tolerance for the last part; setting small coefficients to 0 may take the rest
 
 
@@ -101,7 +103,7 @@ class Parts:
 
     def __init__(self, rows: HeldRows, norm: GroupNorm) -> None:
         self._rows, self._norm = rows, norm
-        self._grams = rows.grams(norm)
+        self._grams = rows.grams
         p, n = rows.p, rows.n
         equal = (norm.inner, norm.outer) == (2, 2)
         # the ball of every coefficient
@@ -158,9 +160,9 @@ class Parts:
 
     def fit(self) -> bool:
         """Whether there is memory for the problem over these parts."""
-        members = int(self._sizes[self.balls].sum()) if self._grams is None else 0
         taking = int(self.samples.sum())
-        return self._rows.has_room(max(members, taking), taking)
+        high = int(self._sizes[self.balls].sum()) if self._grams is None else int(self.balls.sum()) * taking
+        return self._rows.has_bytes(8 * taking * (OPTIONS.copies * high + OPTIONS.matrices * taking))
 
     def solve(self, start: Float64 | None, above: float, gap: float) -> tuple[Float64, Float64]:
         """Coefficients (p,) and the dual point (n,) of the part."""
@@ -169,8 +171,7 @@ class Parts:
         begin = None if start is None else start[F]
         u = np.zeros(rows.n)
         if self._grams is not None:
-            grams = self._grams[balls] if self.samples.all() else self._grams[np.ix_(balls, F, F)]
-            forms = GramForms(grams, rows.y[F])
+            forms = GramForms(self._grams.over(balls, F), rows.y[F])
             found = interior_point(forms, weights_of(norm, len(balls)), begin, above, gap)
             u[F] = found.image[-1]
             eta = np.zeros(len(self._sizes))
