@@ -161,10 +161,12 @@ def test_a_pass_is_divided_by_kernels_where_block_rows_are_few() -> None:
 
 
 def test_random_sets_are_the_same_again_and_the_first_of_more() -> None:
-    few, more = list(random_subsets(20, 10)), list(random_subsets(20, 50))
+    few, more = random_subsets(20, 10), random_subsets(20, 50)
     assert more[:10] == few
+    assert len(set(more)) == 50
     assert all(list(chosen) == sorted(set(chosen)) and 0 <= chosen[0] <= chosen[-1] < 20 for chosen in more)
     assert {len(chosen) for chosen in random_subsets(3, 200)} == {1, 2, 3}
+    assert len(random_subsets(3, 200)) == 7
 
 
 def test_sets_have_numbers_and_come_once() -> None:
@@ -175,7 +177,7 @@ def test_sets_have_numbers_and_come_once() -> None:
         "x[1]/rbf(width=1 median)",
     ]
     first, second = bank.kernels[0], bank.kernels[1]
-    assert first.columns == second.columns == next(random_subsets(13, 1))
+    assert first.columns == second.columns == random_subsets(13, 1)[0]
     assert second.function.width == pytest.approx(2 * first.function.width)  # type: ignore[attr-defined]
     assert len(planned(features(columns=2), [{"kernel": "rbf", "width": 1.0, "subsets": 500}])) == 3
 
@@ -369,7 +371,7 @@ def test_a_run_trains_on_random_sets_of_columns(tmp_path: Path, capsys: pytest.C
     )
     assert main(["train", str(tmp_path / "c.toml"), "-o", str(tmp_path / "run")]) == 0
     model = load_model(tmp_path / "run" / "model.zarr.zip")
-    sets = list(dict.fromkeys(random_subsets(5, 10)))
+    sets = random_subsets(5, 10)
     assert len(model.bank) == 2 * len(sets)
     assert [kernel.columns for kernel in model.bank.kernels[::2]] == sets
     assert "computed on the fly" in capsys.readouterr().out

@@ -122,8 +122,7 @@ def grid(params: Parameters) -> Iterator[Parameters]:
 
 
 def _column_sets(config: KernelConfig, view: View) -> list[Columns]:
-    """The sets of columns that the table asks for: those it lists, random ones without those that come up again, or
-    None for all columns."""
+    """The sets of columns that the table asks for, listed or random; None for all columns."""
     if not config.subsets:
         return [None]
     base = KERNELS[config.kernel].base
@@ -143,14 +142,19 @@ def _column_sets(config: KernelConfig, view: View) -> list[Columns]:
         return list(sets)
     if config.subsets < 0:
         raise ConfigError(f"kernel '{config.kernel}': subsets should be a number of sets, not {config.subsets}")
-    return list(dict.fromkeys(random_subsets(width, config.subsets)))
+    return list(random_subsets(width, config.subsets))
 
 
-def random_subsets(width: int, count: int) -> Iterator[tuple[int, ...]]:
-    """Random sets of columns, all numbers of columns equally likely; always the same, and so the first of any more."""
+def random_subsets(width: int, count: int) -> list[tuple[int, ...]]:
+    """So many different random sets of columns, or all there are; always the same, and so the first of any more.
+
+    All numbers of columns are equally likely until sets come up again."""
     rng = np.random.default_rng(0)
-    for _ in range(count):
-        yield tuple(np.sort(rng.permutation(width)[: rng.integers(1, width + 1)]).tolist())
+    found: dict[tuple[int, ...], None] = {}
+    while len(found) < min(count, 2**width - 1):
+        chosen = np.sort(rng.permutation(width)[: rng.integers(1, width + 1)])
+        found[tuple(chosen.tolist())] = None
+    return list(found)
 
 
 def _fitted(

@@ -28,7 +28,6 @@ from typing import Protocol, TypeVar
 import numpy as np
 
 from dmkl._util.machine import Budget, Scratch
-from dmkl._util.stopping import end_if_late
 from dmkl._util.tiling import Grid, UnevenGrid
 from dmkl._util.types import Float64, FloatArray, FloatType, Samples
 from dmkl.errors import DataError
@@ -277,7 +276,6 @@ class SourceRow:
         return self.source.s
 
     def tile(self, a: int, j: int) -> FloatArray:
-        end_if_late()
         return self.source.tile(a, self.i, j)
 
     def tiles(self, kernels: Sequence[int], j: int) -> Iterator[FloatArray]:
@@ -387,7 +385,7 @@ class ChosenRow:
 
     def combined(self, j: int, weights: Float64) -> Float64 | None:
         spread = np.zeros(self.base.s)
-        np.add.at(spread, list(self.kernels), weights)
+        np.add.at(spread, np.asarray(self.kernels), weights)
         return self.base.combined(j, spread)
 
 
