@@ -28,6 +28,7 @@ from typing import Protocol, TypeVar
 import numpy as np
 
 from dmkl._util.machine import Budget, Scratch
+from dmkl._util.stopping import end_if_late
 from dmkl._util.tiling import Grid, UnevenGrid
 from dmkl._util.types import Float64, FloatArray, FloatType, Samples
 from dmkl.errors import DataError
@@ -276,6 +277,7 @@ class SourceRow:
         return self.source.s
 
     def tile(self, a: int, j: int) -> FloatArray:
+        end_if_late()
         return self.source.tile(a, self.i, j)
 
     def tiles(self, kernels: Sequence[int], j: int) -> Iterator[FloatArray]:
