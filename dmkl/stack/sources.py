@@ -281,12 +281,14 @@ class SourceRow:
         return self.source.tile(a, self.i, j)
 
     def tiles(self, kernels: Sequence[int], j: int) -> Iterator[FloatArray]:
+        end_if_late()
         return self.source.tiles(kernels, self.i, j)
 
     def forms(self, kernels: Samples, coef: Float64) -> Float64 | None:
         return self.source.forms(self.i, kernels, coef)
 
     def combined(self, j: int, weights: Float64) -> Float64 | None:
+        end_if_late()
         return self.source.combined(self.i, j, weights)
 
 

@@ -213,6 +213,7 @@ class HeldRow:
         return self.held[a, j]
 
     def tiles(self, kernels: Sequence[int], j: int) -> Iterator[FloatArray]:
+        end_if_late()
         return (self.held[a, j] for a in kernels)
 
     def forms(self, kernels: Samples, coef: Float64) -> Float64 | None:
