@@ -25,6 +25,7 @@ from dmkl._util.stopping import must_stop
 from dmkl._util.types import Float64, FloatArray, Samples
 from dmkl.oracles import ORACLES
 from dmkl.problems.losses import Loss, balanced
+from dmkl.solvers.box_qp import Box, BoxQp
 from dmkl.solvers.certificate import relative_gap
 from dmkl.solvers.cholesky import Cholesky
 
@@ -46,6 +47,8 @@ class OneKernelOptions:
     free: float = 1e-8  # of its range: a rho nearer to a bound is at the bound
     ridge: float = 1e-8  # of the mean diagonal, for free samples that are duplicates
     ridge32: float = 1e-5  # in float32
+    pairs: int = 20_000  # steps of SMO, and
+    pairs_share: float = 0.125  # of n^2 more of them, take as long as interior points
     turns: int = 30  # of samples from one side of a kink to the other, at most
 
 
@@ -72,6 +75,8 @@ class OneKernelSolution:
 class OneKernel(Protocol):
     """Solves the problem for one matrix after the other, each from the last one's rho."""
 
+    unique: bool  # whether there is one optimal rho
+
     def solve(self, K: FloatArray, starts: Sequence[Float64], tol: float) -> OneKernelSolution:
         """From the best of some feasible points to a relative gap of `tol`, or as far as rounding allows."""
 
@@ -80,9 +85,6 @@ class OneKernel(Protocol):
 
     def response(self, change: Float64) -> Float64:
         """(n,): to first order, how rho moves where the matrix's product with the old rho changes by this."""
-
-    def extended(self, loss: Loss, y: Float64, rho: Float64, f: Float64) -> Float64:
-        """(n,): a rho for more samples, of which some have theirs already, at these scores with intercept."""
 
 
 def solver_of(loss: Loss, y: Float64, threads: int) -> OneKernel | None:
@@ -98,11 +100,7 @@ class Shape:
     """l*(y, -rho) = smooth part + below [-rho]+ + above [rho]+ on low <= rho <= high, as the slacks of a loss say."""
 
     curved: bool  # whether the smooth part has second derivatives; it is -pull rho if not
-    pull: Float64
-    low: Float64
-    high: Float64
-    below: Float64
-    above: Float64
+    box: Box
 
     @classmethod
     def of(cls, loss: Loss, y: Float64) -> Shape | None:
@@ -129,7 +127,7 @@ class Shape:
         bounded = np.isfinite(low).all() and np.isfinite(high).all() and (low <= 0).all() and (high >= 0).all()
         if (kinks and curved) or not (curved or (bounded and not smooth.curvature.any())):
             return None
-        return cls(curved, -smooth.gradient, low, high, below, above)
+        return cls(curved, Box(-smooth.gradient, low, high, below, above))
 
 
 class System:
@@ -155,14 +153,14 @@ class System:
             self._factorise()
 
     def solve(self, right: Float64, tol: float) -> Float64:
-        """x (n, k) to a relative residual of `tol`, zero where W is."""
+        """x (n, k) to a relative residual of `tol`, or as rounding allows; zero where W is."""
         assert self._factor is not None
-        if not (self._exact and self._K.dtype == np.float64):
+        if not self._exact:
             x, solved = self._by_gradients(right, tol)
-            if solved or self._exact:
+            if solved:
                 return x
             self._factorise()
-        return self._factor.solve(right) if self._K.dtype == np.float64 else self._by_gradients(right, tol)[0]
+        return self._factor.solve(right)
 
     def _factorise(self) -> None:
         """A factor of this very matrix; where rounding made it indefinite, of one with a larger diagonal."""
@@ -187,14 +185,18 @@ class System:
         z = np.zeros(residual.shape)
         direction = away * self._factor.solve(away * residual)
         size = (residual * direction).sum(axis=0)
-        for _ in range(2 + int(self._options.products * len(right))):
+        most = 2 + int(self._options.products * len(right))
+        for done in range(1, most + 1):
             image = direction + root * (self._K @ (root * direction).astype(self._K.dtype))
             curvature = (direction * image).sum(axis=0)
             length = np.where(curvature > 0, size / np.maximum(curvature, 1e-300), 0.0)
             z += length * direction
             residual = residual - length * image
-            if (np.linalg.norm(residual, axis=0) <= wanted).all():
+            left = np.linalg.norm(residual, axis=0)
+            if (left <= wanted).all():
                 return root * z, True
+            if done >= 3 and (left > wanted * tol ** (done / most - 1.0)).any():  # at this rate it takes too many
+                break
             scaled = away * self._factor.solve(away * residual)
             before, size = size, (residual * scaled).sum(axis=0)
             direction = scaled + np.where(before > 0, size / np.maximum(before, 1e-300), 0.0) * direction
@@ -208,13 +210,16 @@ class NewtonMethod:
     s - A^-1 (K s - f + d), A = K + W^-1, with the d for which they sum to zero.
     """
 
+    unique = True
+
     def __init__(self, loss: Loss, y: Float64, shape: Shape, threads: int, options: OneKernelOptions = OPTIONS) -> None:
         self._loss, self._y, self._shape, self._options = loss, y, shape, options
         self._system = System(threads, options)
 
     def solve(self, K: FloatArray, starts: Sequence[Float64], tol: float) -> OneKernelSolution:
         loss, y, options = self._loss, self._y, self._options
-        rho, scores = min((self._shrunk(rho, _product(K, rho)) for rho in starts), key=lambda start: start[0])[1:]
+        with np.errstate(over="ignore", invalid="ignore"):  # a start may be far off
+            rho, scores = min((self._shrunk(rho, _product(K, rho)) for rho in starts), key=lambda start: start[0])[1:]
         best: OneKernelSolution | None = None
         steps = 0
         while True:
@@ -239,7 +244,7 @@ class NewtonMethod:
         best, share = np.inf, 1.0
         while True:
             value = loss.total(y, share * scores + loss.intercept(y, share * scores)) + share**2 * norm
-            if value >= best:
+            if not value < best:
                 return best, 2.0 * share * rho, 2.0 * share * scores
             best, share = value, 0.5 * share
 
@@ -261,9 +266,6 @@ class NewtonMethod:
     def response(self, change: Float64) -> Float64:
         return -self._projected(change[:, None], self._options.rough)[:, 0]
 
-    def extended(self, loss: Loss, y: Float64, rho: Float64, f: Float64) -> Float64:
-        return balanced(loss.into_domain(y, loss.slopes(y, f)))
-
     def _projected(self, right: Float64, tol: float) -> Float64:
         """A^-1 right within sum(rho) = 0."""
         solved = self._system.solve(np.column_stack([right, np.ones(len(right))]), tol)
@@ -275,7 +277,7 @@ class NewtonMethod:
         loss, y = self._loss, self._y
         smooth = loss.smooth(y, loss.into_domain(y, slopes))
         assert smooth is not None
-        inside = (self._shape.low < slopes) & (slopes < self._shape.high)
+        inside = (self._shape.box.low < slopes) & (slopes < self._shape.box.high)
         return np.where(inside, 1.0 / smooth.curvature, 0.0)
 
     def _certified(self, K: FloatArray, rho: Float64, scores: Float64, slopes: Float64) -> OneKernelSolution:
@@ -313,43 +315,32 @@ class NewtonMethod:
 
 
 class MachineMethod:
-    """A piecewise linear loss: a support vector machine.
+    """A piecewise linear loss: a support vector machine, by SMO, or where that takes too long by interior points.
 
-    Where rho may have both signs, each sample is on one side of zero and changes sides between machines: with a kink
-    at zero it has another slope on each side.
+    Where rho may have both signs, SMO has each sample on one side of zero and changes sides between machines: with a
+    kink at zero it has another slope on each side.
     """
+
+    unique = False
 
     def __init__(self, loss: Loss, y: Float64, shape: Shape, threads: int, options: OneKernelOptions = OPTIONS) -> None:
         self._loss, self._y, self._shape, self._threads, self._options = loss, y, shape, threads, options
-        self._two_sided = (shape.low < 0) & (shape.high > 0)
+        self._two_sided = (shape.box.low < 0) & (shape.box.high > 0)
+        self._slow = False  # whether SMO has taken too long
         self._free: Samples = np.empty(0, np.int64)
         self._factor: Cholesky | None = None
 
     def solve(self, K: FloatArray, starts: Sequence[Float64], tol: float) -> OneKernelSolution:
-        loss, y, shape, options = self._loss, self._y, self._shape, self._options
-        rho = max(starts, key=lambda rho: certified(loss, y, rho, _product(K, rho)).dual) if starts[1:] else starts[0]
-        side = np.where(shape.high > 0, 1.0, -1.0)
-        if self._two_sided.any():
-            scores = _product(K, rho)
-            toward = np.where(rho != 0, rho, shape.pull - scores - loss.intercept(y, scores))
-            side = np.where(self._two_sided, np.where(toward < 0, -1.0, 1.0), side)
-        kernel, calls = ORACLES["smo"].prepare(K), 0
-        while True:
-            upper = np.where(side > 0, shape.high, -shape.low)
-            linear = side * shape.pull - np.where(side > 0, shape.above, shape.below)
-            plain = None if (linear == 1.0).all() else linear
-            svm = ORACLES["smo"](kernel, side, upper, linear=plain, alpha=np.maximum(side * rho, 0.0), tol=tol)
-            calls += 1
-            rho = svm.alpha * side
-            found = certified(loss, y, rho, svm.scores)
-            rest = shape.pull - svm.scores - found.intercept
-            other = np.where(side > 0, -rest - shape.below, rest - shape.above)  # the slope on the other side of zero
-            turning = self._two_sided & (rho == 0) & (other > 0)
-            if found.gap <= tol or not turning.any() or calls >= options.turns or must_stop():
-                break
-            side = np.where(turning, -side, side)
-        self._prepare(K, rho)
-        return replace(found, svm_calls=calls)
+        found = None
+        if not self._slow:
+            found = self._by_pairs(K, starts, tol)
+            self._slow = found.gap > tol
+        if found is None or self._slow:
+            inside = self._inside(K, tol)
+            if found is None or inside.gap < found.gap:
+                return inside
+        self._prepare(K, found.rho)
+        return found
 
     def curvature(self, G: Float64) -> Float64:
         H = G[:, self._free] @ self._projected(G[:, self._free].T)
@@ -360,13 +351,52 @@ class MachineMethod:
         moved[self._free] = -self._projected(change[self._free, None])[:, 0]
         return moved
 
-    def extended(self, loss: Loss, y: Float64, rho: Float64, f: Float64) -> Float64:
-        return rho  # the others have no slope at a kink, and a machine finds it in less time than a kernel is read
+    def _by_pairs(self, K: FloatArray, starts: Sequence[Float64], tol: float) -> OneKernelSolution:
+        loss, y, box, options = self._loss, self._y, self._shape.box, self._options
+        rho = max(starts, key=lambda rho: certified(loss, y, rho, _product(K, rho)).dual) if starts[1:] else starts[0]
+        side = np.where(box.high > 0, 1.0, -1.0)
+        if self._two_sided.any():
+            scores = _product(K, rho)
+            toward = np.where(rho != 0, rho, box.pull - scores - loss.intercept(y, scores))
+            side = np.where(self._two_sided, np.where(toward < 0, -1.0, 1.0), side)
+        kernel, calls, left = ORACLES["smo"].prepare(K), 0, options.pairs + int(options.pairs_share * len(y) ** 2)
+        while True:
+            upper = np.where(side > 0, box.high, -box.low)
+            linear = side * box.pull - np.where(side > 0, box.above, box.below)
+            plain = None if (linear == 1.0).all() else linear
+            warm = np.maximum(side * rho, 0.0)
+            svm = ORACLES["smo"](kernel, side, upper, linear=plain, alpha=warm, tol=tol, max_steps=left)
+            calls, left = calls + 1, left - svm.steps
+            rho = svm.alpha * side
+            found = replace(certified(loss, y, rho, svm.scores), svm_calls=calls)
+            rest = box.pull - svm.scores - found.intercept
+            other = np.where(side > 0, -rest - box.below, rest - box.above)  # the slope on the other side of zero
+            turning = self._two_sided & (rho == 0) & (other > 0)
+            if found.gap <= tol or not turning.any() or calls >= options.turns or left <= 0 or must_stop():
+                return found
+            side = np.where(turning, -side, side)
+
+    def _inside(self, K: FloatArray, tol: float) -> OneKernelSolution:
+        loss, y = self._loss, self._y
+        qp = BoxQp(K, self._shape.box, self._threads)
+        nothing = np.zeros(len(y))
+        best = [certified(loss, y, nothing, nothing)]
+
+        def enough(rho: Float64) -> bool:
+            rho = balanced(loss.into_domain(y, rho))
+            here = certified(loss, y, rho, _product(K, rho))
+            if here.gap < best[0].gap:
+                best[0] = here
+            return best[0].gap <= tol
+
+        _, steps = qp.solve(enough)
+        self._free, self._factor = np.arange(len(y)), qp.factor
+        return replace(best[0], steps=steps)
 
     def _prepare(self, K: FloatArray, rho: Float64) -> None:
         """The factor of K on the free samples."""
-        shape, least = self._shape, self._options.free * (self._shape.high - self._shape.low)
-        inside = (rho > shape.low + least) & (rho < shape.high - least) & (np.abs(rho) > least)
+        box, least = self._shape.box, self._options.free * (self._shape.box.high - self._shape.box.low)
+        inside = (rho > box.low + least) & (rho < box.high - least) & (np.abs(rho) > least)
         free = self._free = np.flatnonzero(inside)
         self._factor = None
         if len(free) > 1:
