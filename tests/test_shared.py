@@ -18,8 +18,8 @@ from dmkl.errors import ConfigError, ResourceError
 from dmkl.solvers import fixed_weights, working_sets
 from dmkl.solvers.shared_max import ControlVariate, SaddleIterates, estimate, smoothed
 from dmkl.solvers.shared_sum import CuttingPlanes
-from dmkl.solvers.simplex_qp import simplex_qp
 from dmkl.solvers.shared_svms import ClassSvm, solve_class
+from dmkl.solvers.simplex_qp import simplex_qp
 from dmkl.stack import KernelStack, open_stack
 from dmkl.store import KernelStore
 from pipelines.benchmarks.shared_weights.synthetic import gaussian_kernels, synthetic
