@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import math
+import os
 import pkgutil
 from collections import Counter
 from dataclasses import replace
@@ -15,14 +16,15 @@ import pytest
 
 import dmkl
 import dmkl.problems
+from dmkl._util.machine import cores
 from dmkl.problems.base import Formulation, WithLoss
 from dmkl.problems.losses import LOSSES
 from dmkl.problems.mikl import NORMS
 from dmkl.problems.obscure import LOSSES as OBSCURE_LOSSES
 from dmkl.solvers.methods import METHODS, methods_of
 from pipelines.benchmarks.proving_ground import __main__ as command
-from pipelines.benchmarks.proving_ground import fits, worker
-from pipelines.benchmarks.proving_ground.kernels import BANKS, array_of, scales
+from pipelines.benchmarks.proving_ground import experiment, fits, worker
+from pipelines.benchmarks.proving_ground.kernels import BANKS, array_of, most_samples, scales
 from pipelines.benchmarks.proving_ground.problems import SHORT, Deck, OfLargest, Problem, choose, problems
 from pipelines.benchmarks.proving_ground.profiles import FLOOR, profile, ratios, slope, within
 from pipelines.benchmarks.proving_ground.samples import SOURCES, spoilt
@@ -153,6 +155,17 @@ def test_made_data_have_what_was_asked(name: str) -> None:
     assert np.array_equal(samples.X, replace(problem, tol=1e-6).samples().X)
 
 
+def test_banks_have_room() -> None:
+    """Made sets have no more features than they say; a bank of every feature has few samples then."""
+    for name in MADE:
+        assert Problem("test", dmkl.VSKL, name, 60, "one").samples().X.shape[1] <= SOURCES[name].features
+    assert most_samples("linear-feature", 784) == 480
+    assert most_samples("gauss-view", 784) > 60_000
+    samples = Problem("test", dmkl.VSKL, "ringnorm", 60, "one").samples()
+    with pytest.raises(ValueError, match="name fewer samples"):
+        array_of("subsets30", replace(samples, y=np.zeros(20_000)), 1.0, "float32", 0)
+
+
 def test_so_many_answers_are_wrong() -> None:
     rng = np.random.default_rng(0)
     classes = np.arange(1000) % 4
@@ -254,7 +267,8 @@ class Scripted:
         return {"status": "solved", "seconds": taken, "cpu": taken, "note": ""}
 
 
-def test_the_default_comes_first_and_rivals_have_less_time() -> None:
+def test_the_default_comes_first_and_rivals_have_less_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "getloadavg", lambda: (0.0, 0.0, 0.0))
     problem = Problem("test", dmkl.VSKL, "ringnorm", 4000, "one")  # 32 million values
     limits = fits.Limits(least=1.0, rival=0.5, times=20.0, value=5e-8, most=60.0)
     crew = Scripted(first=[0.01], second=[None], third=[4.0], plain=[])  # none of the slow ones where n is large
@@ -266,6 +280,12 @@ def test_the_default_comes_first_and_rivals_have_less_time() -> None:
     assert crew.limits == [("first", 1.6), ("second", 1.6), ("third", 60.0)]
 
 
+def test_limits_are_longer_on_a_busy_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    for load, times in ((0.5, 1.0), (3.0, 3.0), (100.0, 5.0)):
+        monkeypatch.setattr(os, "getloadavg", lambda load=load: (load * cores(), 0.0, 0.0))
+        assert fits.busyness() == times
+
+
 def test_where_the_default_is_behind_both_run_again() -> None:
     problem = Problem("test", dmkl.VSKL, "ringnorm", 100, "one")
     crew = Scripted(first=[2.0, 1.0], second=[1.5], third=[0.9, 1.4])
@@ -273,6 +293,59 @@ def test_where_the_default_is_behind_both_run_again() -> None:
     assert fits.seconds_of(row) == {"first": 1.0, "second": 1.5, "third": 0.9}
     assert fits.ratio_of_default(row) == pytest.approx(1 / 0.9)
     assert fits.fitted(Scripted(first=[2.0]), problem, fits.Limits(), default_only=True)["fits"].keys() == {"first"}
+
+
+# --- the experiment
+
+
+def grown(kind: str, n: int, **seconds: float | None) -> dict[str, object]:
+    """A problem of the growth rows, with the seconds of its methods; None is a fit that did not end."""
+    told = {
+        name: {"status": "killed" if taken is None else "solved", "seconds": taken or 30.0, "note": ""}
+        for name, taken in seconds.items()
+    }
+    facts = {"name": f"{kind} n{n}", "row": "growth", "kind": kind, "tol": 1e-3, "n": n, "s": 10, "m": 1}
+    return facts | {"fits": told}
+
+
+def test_goals_count_what_is_not_solved() -> None:
+    rows = [grown("l1", 1000, a=1.0, b=2.0), grown("l1", 2000, a=4.0, b=3.0), grown("uniform hinge", 1000, svm=0.1)]
+    words = {"close": 1.2, "far": 2.0}
+    goals = experiment._goals(rows, experiment.raced_ratios(rows), words)
+    assert [goal.value for goal in goals] == [100.0, 50.0, pytest.approx(4 / 3), 0, pytest.approx(2.0)]
+    rows.append(grown("l1", 4000, a=None, b=7.0))
+    goals = experiment._goals(rows, experiment.raced_ratios(rows), words)
+    assert [goal.value for goal in goals] == [75.0, pytest.approx(100 / 3), pytest.approx(4 / 3), 0, math.inf]
+    assert [goal.met for goal in goals] == [False, False, True, True, False]
+
+
+def test_profiles_end_at_the_share_that_is_solved() -> None:
+    rows = [grown("l1", 1000, a=1.0, b=2.0), grown("l1", 2000, a=4.0, b=None), grown("uniform hinge", 1000, svm=None)]
+    first, second = experiment.profiles(rows, horizon=20.0)  # none of the formulation with one method
+    assert [(line.label, line.y[-1]) for line in first.lines] == [("l1 (2)", 1.0), ("uniform (1)", 0.0)]
+    assert [(line.label, line.y[0], line.y[-1]) for line in second.lines] == [("a (2)", 1.0, 1.0), ("b (2)", 0.0, 0.5)]
+
+
+def test_tables_have_the_same_columns_in_every_row() -> None:
+    rows = [grown("l1", 1000, a=None, b=2.0), grown("l1", 2000, a=4.0, b=3.0), grown("mikl 21;2", 250, c=None)]
+    fit = {"gap": 1e-4, "MB": 3.0, "rounds": 1, "passes": 2, "svm_calls": 3}
+    rows[1]["fits"]["a"] |= fit
+    words = {"close": 1.2, "shown": 5}
+    solved = experiment._formulations(rows, words)
+    assert [(row["formulation"], row["problems"], row["solved"]) for row in solved] == [
+        ("l1", 2, 1),
+        ("mikl 21;2", 1, 0),
+        ("all", 3, 1),
+    ]
+    unsolved = experiment._unsolved(rows, ("killed",))
+    assert [(row["problem"], row["solved by"], row["in s"]) for row in unsolved] == [
+        ("l1 n1000", "b", 2.0),
+        ("mikl 21;2 n250", None, None),
+    ]
+    assert [(row["best"], row["ratio"]) for row in experiment._slower(rows, words)] == [("b", pytest.approx(4 / 3))]
+    assert "solved 4 s, gap 1.0e-04, 1 rounds, 2 passes, 3 SVMs, 3 MB" in experiment.in_words(rows[1])
+    for table in (solved, experiment._methods(rows), experiment._growth(rows), unsolved):
+        assert len({tuple(row) for row in table}) == 1
 
 
 # --- the command

@@ -1,4 +1,4 @@
-"""One conformance suite for every source of kernel values: five, a choice and a part of them, and one of this file.
+"""One conformance suite for every source of kernel values: six, a choice and a part of them, and one of this file.
 
 A new source is one file and one line in `SOURCES`: dmkl/docs/adding/source.md.
 """
@@ -20,11 +20,14 @@ from conftest import KERNELS, three_classes, whole
 import dmkl
 from dmkl._util.tiling import Grid
 from dmkl._util.types import Float64, FloatArray, Samples
+from dmkl.config import KernelConfig
+from dmkl.data import Dataset, make_view
 from dmkl.errors import SolverError, StoreError
-from dmkl.kernels import plan_bank
+from dmkl.kernels import Bank, plan_bank
 from dmkl.runtime import Local, Runtime
 from dmkl.runtime.base import itself
 from dmkl.stack import KernelStack, Source
+from dmkl.stack.features import FeatureSource
 from dmkl.stack.sources import ArraySource, KernelChoice, SamplePart
 from dmkl.stack.tiles import ComputedSource, StoredSource, WorkerSource, held_here, hold_block_row
 from dmkl.store import KernelStore, build_store
@@ -130,6 +133,19 @@ def part_of_choice(source: Source, runtime: Any) -> Source:
     return source.choose([4, 1], runtime).restrict(np.arange(0, N, 3), runtime)
 
 
+def on_columns() -> tuple[dict[str, np.ndarray], Bank, Grid]:
+    """Three Gaussians on sets of columns, and what their source is made of."""
+    data = Dataset({"x": make_view("x", "features", factors()[0])})
+    table = KernelConfig("rbf", params={"width": 2.0}, subsets=((0,), (1, 3), (0, 1, 2, 3)))
+    return {"x": factors()[0]}, plan_bank([table], data), Grid.cut(N, TILE)
+
+
+def gaussians(K: np.ndarray) -> np.ndarray:
+    Z = factors()[0]
+    squares = (Z[:, None] - Z) ** 2
+    return np.stack([np.exp(-squares[:, :, list(own)].sum(axis=2) / 8) for own in ((0,), (1, 3), (0, 1, 2, 3))])
+
+
 SOURCES: dict[str, Case] = {
     "array": Case(ArraySource, lambda p: (whole(p.store), Grid.cut(N, TILE, full=True))),
     "stored": Case(StoredSource, lambda p: (p.store,)),
@@ -143,6 +159,12 @@ SOURCES: dict[str, Case] = {
         part_of_choice, lambda p: (p.on_workers, p.workers), lambda K: K[[4, 1]][:, ::3, ::3], on_cluster=True
     ),
     "factors": Case(FactorSource, lambda p: (factors(), TILE), products),
+    "features": Case(FeatureSource, lambda p: on_columns(), gaussians),
+    "part of features": Case(
+        lambda *of: FeatureSource(*of).restrict(np.arange(1, N, 2)),
+        lambda p: on_columns(),
+        lambda K: gaussians(K)[:, 1::2, 1::2],
+    ),
 }
 
 

@@ -20,6 +20,7 @@ from dmkl.kernels import Bank, plan_bank, row_means, tile_sums
 from dmkl.runtime import Runtime
 from dmkl.runtime.base import itself
 from dmkl.stack import KernelStack, Source
+from dmkl.stack.features import FeatureSource
 from dmkl.stack.tiles import HeldRow, HeldSource, WorkerSource
 from dmkl.store import projected_bytes
 
@@ -61,7 +62,13 @@ class TrainingSet:
         return self.means
 
     def stack(self, runtime: Runtime) -> KernelStack:
-        """Compute all kernels, one task a block row, and hold them where the tasks of the solver run."""
+        """Compute all kernels, one task a block row, and hold them where the tasks of the solver run; those on sets of
+        columns are computed in every pass of this process."""
+        names, groups = [kernel.name for kernel in self.bank.kernels], self.bank.groups
+        if self.bank.by_columns and not runtime.remote:
+            features = {name: view.values for name, view in self.data.views.items() if view.kind == "features"}
+            source: Source = FeatureSource(features, self.bank, self.grid)
+            return KernelStack(source, names=names, groups=groups, runtime=runtime)
         self._require_room(runtime)
         rows, s = range(self.grid.blocks), len(self.bank)
         functions = [kernel.function for kernel in self.bank.kernels]
@@ -70,12 +77,11 @@ class TrainingSet:
         if runtime.remote:
             samples = runtime.hold(itself, self)
             held = [runtime.hold(compute_block_row, samples, i) for i in rows]
-            source: Source = WorkerSource(held, self.grid, s, runtime=runtime, indefinite=indefinite, unproven=unproven)
+            source = WorkerSource(held, self.grid, s, runtime=runtime, indefinite=indefinite, unproven=unproven)
         else:
             held = list(runtime.map(compute_block_row, ((self, i) for i in rows)))
             source = HeldSource(held, self.grid, s, indefinite=indefinite, unproven=unproven)
-        names = [kernel.name for kernel in self.bank.kernels]
-        return KernelStack(source, names=names, groups=self.bank.groups, runtime=runtime)
+        return KernelStack(source, names=names, groups=groups, runtime=runtime)
 
     def _require_room(self, runtime: Runtime) -> None:
         """Refuse kernels that leave too little memory to solve, before any is computed."""

@@ -8,11 +8,10 @@ All of it is fitted on training samples. The row means of a matrix that is never
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol, TypeAlias
 
 import numpy as np
@@ -64,7 +63,7 @@ class BankKernel:
             "view": self.view,
             "group": self.group,
             "kernel": kernel,
-            "params": dataclasses.asdict(self.function),
+            "params": dict(vars(self.function)),
             "normalise": list(self.normalise),
             "trace": self.trace,
         }
@@ -170,6 +169,22 @@ class Bank:
     def centred(self) -> list[int]:
         """Numbers of the kernels that are centred."""
         return [a for a, kernel in enumerate(self.kernels) if kernel.centred]
+
+    @property
+    def by_columns(self) -> bool:
+        """Whether all kernels are on sets of columns and can be computed together (`column_sums`)."""
+        return all(map(summed_up, self.kernels))
+
+    def on_columns(self, widths: Mapping[str, int]) -> Bank:
+        """The same kernels, where possible on the set of all columns in place of all columns, which differs in the last
+        bits only; `widths` are the numbers of columns of the views."""
+        kernels = (
+            replace(kernel, columns=tuple(range(widths[kernel.view])))
+            if kernel.columns is None and kernel.of_columns
+            else kernel
+            for kernel in self.kernels
+        )
+        return Bank(tuple(kernels), self.n)
 
     def subset(self, keep: Sequence[int]) -> Bank:
         return Bank(tuple(self.kernels[a] for a in keep), self.n)
@@ -277,9 +292,10 @@ class Bank:
 
 
 def summed_up(kernel: BankKernel) -> bool:
-    """Whether the values are a function of a sum over columns, times a factor that is the same for all of them."""
+    """Whether the values are a function of a sum over a set of columns, times a factor that is the same for all."""
     exponential = isinstance(kernel.function, ExponentialKernel)  # with ones on the diagonal
-    return kernel.of_columns and not kernel.centred and (exponential or "unit-diagonal" not in kernel.normalise)
+    divided = "unit-diagonal" in kernel.normalise and not exponential
+    return kernel.columns is not None and not kernel.centred and not divided
 
 
 def self_values(kernel: BankKernel, X: Block) -> Float64:

@@ -12,6 +12,7 @@ the same bits whatever other kernels there are, because its order depends on the
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -22,7 +23,8 @@ from numpy.typing import NDArray
 
 from dmkl._util.jit import jit
 from dmkl._util.types import Block, Float32, Float64, Samples
-from dmkl.kernels.distances import BASES, dense
+from dmkl.errors import DataError
+from dmkl.kernels.distances import BASES, all_finite, dense
 from dmkl.kernels.functions import EXPONENTS, ExponentialKernel, exponentiate
 
 if TYPE_CHECKING:
@@ -82,18 +84,19 @@ class ColumnSums:
     sets: Lists
     set_of: Samples
     factors: Float64
-    scales: Float32
+    scales: Float64
 
     @classmethod
     def of(cls, kernels: Sequence[BankKernel], widths: Mapping[str, int], n: int) -> ColumnSums:
-        """The sums of these kernels; `widths` are the numbers of columns of views, n that of the training samples."""
+        """The sums of kernels that all have columns, of views with so many columns; n is the number of training
+        samples."""
         slots: dict[tuple[str, str], int] = {}
         numbers: dict[tuple[int, tuple[int, ...]], int] = {}
         set_of = np.empty(len(kernels), np.int64)
         for a, kernel in enumerate(kernels):
             slot = slots.setdefault((kernel.view, kernel.function.base), len(slots))
-            columns = tuple(range(widths[kernel.view])) if kernel.columns is None else kernel.columns
-            set_of[a] = numbers.setdefault((slot, columns), len(numbers))
+            assert kernel.columns is not None
+            set_of[a] = numbers.setdefault((slot, kernel.columns), len(numbers))
         # the columns of a view and base have numbers of their own, the first one a multiple of TOGETHER
         spans = [-(-widths[view] // TOGETHER) * TOGETHER for view, _ in slots]
         first = np.concatenate([[0], np.cumsum(spans)])
@@ -115,7 +118,7 @@ class ColumnSums:
             Lists.of(owners[heads], part_of, len(numbers)),
             set_of,
             np.array([_factor(kernel) for kernel in kernels]),
-            np.array([kernel.scale(n, 0.0) for kernel in kernels], dtype=np.float32),
+            np.array([kernel.scale(n, 0.0) for kernel in kernels]),
         )
 
     def some(self, numbers: Samples) -> ColumnSums:
@@ -180,7 +183,7 @@ class ColumnSums:
         return total
 
     @property
-    def _arrays(self) -> tuple[tuple[Samples, Samples, Samples], tuple[Float64, Float32]]:
+    def _arrays(self) -> tuple[tuple[Samples, Samples, Samples], tuple[Float64, Float64]]:
         return (self.sets.starts, self.sets.members, self.set_of), (self.factors, self.scales)
 
     @property
@@ -191,7 +194,11 @@ class ColumnSums:
         """(pairs,): the values of a kernel that is no exponential."""
         sums = np.empty((1, table.shape[1]))
         _sums(table, self.sets.starts, self.sets.members, self.set_of[a : a + 1], sums)
-        return np.asarray(self.kernels[a].evaluate(sums[0]) * self.scales[a], dtype=np.float32)
+        with np.errstate(over="ignore"):  # refused below
+            values = np.asarray(self.kernels[a].evaluate(sums[0]) * float(self.scales[a]), dtype=np.float32)
+        if not all_finite(values[None]):
+            raise DataError(f"kernel {self.kernels[a].name} overflows or is not a number", "rescale the features")
+        return values
 
 
 def column_sum(base: str, columns: Sequence[int], X: Block, Z: Block) -> Float64:
@@ -215,13 +222,19 @@ def column_sum(base: str, columns: Sequence[int], X: Block, Z: Block) -> Float64
 
 
 def _factor(kernel: BankKernel) -> float:
-    function = kernel.function
-    return function.factor if isinstance(function, ExponentialKernel) else np.nan
+    """Of the sum in an exponential, NaN for other functions."""
+    if not isinstance(kernel.function, ExponentialKernel):
+        return np.nan
+    with contextlib.suppress(OverflowError, ZeroDivisionError):
+        factor = kernel.function.factor
+        if np.isfinite(factor):
+            return factor
+    raise DataError(f"kernel {kernel.name} overflows or is not a number", "use other parameters")
 
 
 def _pairs(rectangle: Rectangle) -> int:
     X, Z = next(iter(rectangle.values()))
-    return X.shape[1] * Z.shape[1]
+    return int(X.shape[1] * Z.shape[1])
 
 
 @jit()
@@ -263,7 +276,7 @@ def _sums(table: Float64, starts: Samples, members: Samples, lists: Samples, out
 def _values(
     table: Float64,
     sets: tuple[Samples, Samples, Samples],
-    functions: tuple[Float64, Float32],
+    functions: tuple[Float64, Float64],
     a: int,
     left: int,
     right: int,
@@ -281,8 +294,9 @@ def _values(
         _add_up(table, members[starts[own] : starts[own + 1]], left, right, sums)
     exponentiate(sums[: right - left], factors[a], out, powers)
     if scales[a] != 1.0:
+        scale = np.float32(scales[a])
         for j in range(right - left):
-            out[j] *= scales[a]
+            out[j] *= scale
     return own
 
 
@@ -290,7 +304,7 @@ def _values(
 def _fill(
     table: Float64,
     sets: tuple[Samples, Samples, Samples],
-    functions: tuple[Float64, Float32],
+    functions: tuple[Float64, Float64],
     kernels: Samples,
     out: Float32,
 ) -> None:
@@ -306,7 +320,7 @@ def _fill(
 def _add_forms(
     table: Float64,
     sets: tuple[Samples, Samples, Samples],
-    functions: tuple[Float64, Float32],
+    functions: tuple[Float64, Float64],
     kernels: Samples,
     products: Float64,
     out: Float64,
@@ -335,7 +349,7 @@ def _dot(values: Float32, products: Float64) -> float:
 def _add_total(
     table: Float64,
     sets: tuple[Samples, Samples, Samples],
-    functions: tuple[Float64, Float32],
+    functions: tuple[Float64, Float64],
     kernels: Samples,
     weights: Float64,
     out: Float64,

@@ -17,6 +17,7 @@ from dmkl.config import KernelConfig, Parameters, construct
 from dmkl.data import Dataset, View
 from dmkl.errors import ConfigError, DataError, did_you_mean
 from dmkl.kernels.bank import NORMALISERS, Bank, BankKernel, Columns, self_values
+from dmkl.kernels.column_sums import column_sum
 from dmkl.kernels.distances import BASES, MATRIX, dense
 from dmkl.kernels.functions import KERNELS, UNITS, Kernel, Scales
 
@@ -59,7 +60,10 @@ def plan_bank(configs: Sequence[KernelConfig], train: Dataset) -> Bank:
     for name, times in Counter(kernel.name for kernel in kernels).items():
         if times > 1:
             raise ConfigError(f"kernel '{name}' is listed twice")
-    return Bank(tuple(kernels), train.n)
+    bank = Bank(tuple(kernels), train.n)
+    if all(kernel.columns is None for kernel in kernels):
+        return bank
+    return bank.on_columns({name: int(view.values.shape[1]) for name, view in train.views.items()})
 
 
 def _check_normalisers(config: KernelConfig) -> None:
@@ -118,10 +122,14 @@ def grid(params: Parameters) -> Iterator[Parameters]:
 
 
 def _column_sets(config: KernelConfig, view: View) -> list[Columns]:
-    """The sets of columns that the table asks for: those it lists, random ones without those that come up again, or
-    None for all columns."""
+    """The sets of columns that the table asks for, listed or random; None for all columns."""
     if not config.subsets:
         return [None]
+    base = KERNELS[config.kernel].base
+    if base == MATRIX or BASES[base].add is None:
+        raise ConfigError(
+            f"kernel '{config.kernel}' is no sum over columns: it has no subsets", "make views of columns"
+        )
     width = int(view.values.shape[1])
     if not isinstance(config.subsets, int):
         sets = [tuple(sorted(set(chosen))) for chosen in config.subsets]
@@ -134,14 +142,19 @@ def _column_sets(config: KernelConfig, view: View) -> list[Columns]:
         return list(sets)
     if config.subsets < 0:
         raise ConfigError(f"kernel '{config.kernel}': subsets should be a number of sets, not {config.subsets}")
-    return list(dict.fromkeys(random_subsets(width, config.subsets)))
+    return list(random_subsets(width, config.subsets))
 
 
-def random_subsets(width: int, count: int) -> Iterator[tuple[int, ...]]:
-    """Random sets of columns, all numbers of columns equally likely; always the same, and so the first of any more."""
+def random_subsets(width: int, count: int) -> list[tuple[int, ...]]:
+    """So many different random sets of columns, or all there are; always the same, and so the first of any more.
+
+    All numbers of columns are equally likely until sets come up again."""
     rng = np.random.default_rng(0)
-    for _ in range(count):
-        yield tuple(np.sort(rng.permutation(width)[: rng.integers(1, width + 1)]).tolist())
+    found: dict[tuple[int, ...], None] = {}
+    while len(found) < min(count, 2**width - 1):
+        chosen = np.sort(rng.permutation(width)[: rng.integers(1, width + 1)])
+        found[tuple(chosen.tolist())] = None
+    return list(found)
 
 
 def _fitted(
@@ -166,8 +179,6 @@ def _fitted(
         except ConfigError as error:
             raise ConfigError(f"kernel {name}: {error.message}", error.hint) from None
     kernel = BankKernel(name, view.name, config.group or view.name, function, config.normalise, columns=columns)
-    if columns is not None:
-        kernel.check_columns()
     return replace(kernel, trace=_trace(kernel, view))
 
 
@@ -186,16 +197,21 @@ def measure(view: View, base: str, columns: Columns = None) -> Scales:
     chosen = _some_samples(view.values.shape[0], most)
     block = view.values[chosen]
     with np.errstate(over="ignore", invalid="ignore"):
-        scales = _measured(block if columns is None else block[:, list(columns)], base, chosen)
+        scales = _measured(block, base, chosen, columns)
     if np.isinf([scales.median, scales.mean, scales.spread]).any() or np.isnan(scales.spread):
         raise DataError(f"the {base} values of view '{view.name}' overflow", "rescale the features")
     return scales
 
 
-def _measured(block: Block, base: str, chosen: Samples) -> Scales:
+def _measured(block: Block, base: str, chosen: Samples, columns: Columns) -> Scales:
     if base == MATRIX:
         distances = np.asarray(block[:, chosen], dtype=np.float64)
         spread = 0.0
+    elif columns is not None:
+        spread, distance = len(columns) * _variance(block[:, list(columns)]), BASES[base].distance
+        if distance is None:
+            return Scales(np.nan, np.nan, spread)
+        distances = distance(column_sum(base, columns, block, block))
     else:
         block = block if hasattr(block, "toarray") else dense(block)
         spread = block.shape[1] * _variance(block)

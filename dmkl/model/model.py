@@ -266,7 +266,9 @@ def make_model(source: TrainingKernels, fit: Fit, kernels: list[int] | None = No
         means = np.einsum("ai,ika->ka", row_means, coef.reshape(n, -1, own))
         constant = (means - totals.reshape(-1, own) * grand_means) * scales
     else:
-        constant = ((row_means @ coef).T - np.outer(totals, grand_means)) * weights * scales
+        constant = np.zeros_like(weights)
+        if bank.centred:
+            constant = ((row_means @ coef).T - np.outer(totals, grand_means)) * weights * scales
     support = np.flatnonzero(coef.any(axis=1)) if not shift.any() else np.arange(n)
     used = {kernel.view for kernel in bank.kernels}
     views = {name: entry for name, entry in source.views.entries.items() if name in used}

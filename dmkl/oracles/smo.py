@@ -664,8 +664,9 @@ class SmoOracle:
 def maximised(
     K: FloatArray, whole: tuple[Float64, ...], intercept: bool, inflate: bool, tol: float, max_steps: int
 ) -> tuple[Float64, float, int]:
-    """Improve beta in place: (K beta, scale, steps) once the gap of scale * beta is at most tol, or the steps or the time
-    are used up. sum(beta) stays what it is, if there is an intercept.
+    """Improve beta in place until the gap of scale * beta is at most tol, or the steps or the time are used up.
+
+    Returns K beta, the scale and the number of steps. With an intercept sum(beta) stays what it is.
 
     `whole` is p, beta, lo, hi and the diagonal of K, by sample.
     """

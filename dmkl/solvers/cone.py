@@ -1,17 +1,17 @@
 """Interior point over second-order cones for the dual of a mixed-norm problem, on factors of the kernels of one block.
 
-    min_{beta, N}  1/2 ||N||_rho^2 - y'beta    s.t.  ||Phi_a' beta|| <= N_g(a)  for every kernel a,   K_a = Phi_a Phi_a',
+    min_{beta, N}  1/2 ||N||_rho^2 - y'beta    s.t.  ||Phi_a' beta|| <= N_g(a)  for every kernel a,
                                                     0 <= y * beta <= C,  sum(beta) = 0
 
-(FORMULATIONS section 1.) The multipliers (u_a, w_a) of the cones, ||w_a|| <= u_a, are the primal point itself: w_a are
-its weight vectors in the coordinates of the factors. So nothing is divided by N, and the method does not mind where N_j
-goes to zero: there w_j is a feature that costs nothing (q = inf), and its kernel weight u_j / N_j is infinite. A
-primal-dual method with Nesterov and Todd's scaling of the cones and Mehrotra's predictor and corrector takes 10 to 40
-steps from one fixed start, whatever the scales of kernels, C and labels.
+with K_a = Phi_a Phi_a' (FORMULATIONS section 1). The multipliers (u_a, w_a) of the cones, ||w_a|| <= u_a, are the
+primal point itself: w_a are its weight vectors in the coordinates of the factors. So nothing is divided by N, and the
+method does not mind where N_j goes to zero: there w_j is a feature that costs nothing (q = inf), and its kernel weight
+u_j / N_j is infinite. A primal-dual method with Nesterov and Todd's scaling of the cones and Mehrotra's predictor and
+corrector takes 10 to 90 steps from one fixed start, whatever the scales of kernels, C and labels.
 
-Where the ranks are small, a step is one Cholesky factorisation of their sum's size. A kernel of a large rank enters as a
-matrix over the samples, of which only the direction of its w_a is kept apart (`NewtonEquations`). Every matrix is a sum
-of semidefinite ones: nothing cancels, however near to the boundary a cone is.
+Where the ranks are small, a step is one Cholesky factorisation of their sum's size. A kernel of a large rank enters as
+a matrix over the samples, of which only the direction of its w_a is kept apart (`NewtonEquations`). Every matrix is a
+sum of semidefinite ones: nothing cancels, however near to the boundary a cone is.
 
 The norm's equation N -> u is linearised where it is concave: slope(N) = U for rho <= 2, and its inverse for rho > 2.
 
@@ -47,7 +47,8 @@ class ConeOptions:
     idle: int = 12  # so many times in a row, end the method
     settled: int = 4  # and so do steps that gain nothing, once the gap has been small
 
-    pivot: float = 1e-14  # of a kernel's largest diagonal entry: smaller pivots are the rounding of its values
+    pivot: float = 1e-15  # of a kernel's largest diagonal entry: smaller pivots are the rounding of its values,
+    roundings: float = 2.0  # as they are below so many roundings of the type of its values
     apart: float = 0.5  # kernels whose ranks, least first, sum to this share of n have all their columns kept apart
 
 
@@ -70,17 +71,17 @@ class Factors:
 
     @property
     def ranks(self) -> Samples:
-        return np.bincount(self.owner, minlength=len(self.kernels))
+        return np.bincount(self.owner, minlength=len(self.kernels)).astype(np.int64)
 
 
 def factored(K: FloatArray, options: ConeOptions = OPTIONS) -> Factors:
     """Pivoted Cholesky of every kernel, down to the rounding of its values."""
-    columns, kernels = [np.zeros((K.shape[1], 0))], []
+    columns, kernels, pivot = [np.zeros((K.shape[1], 0))], [], rounding(K, options)
     for a, kernel in enumerate(K):
-        factor = _factor(kernel, options.pivot)
+        factor = factor_of(kernel, pivot)
         centred = factor - factor.mean(axis=0)
         sizes, before = np.square(centred).sum(axis=0), np.square(factor).sum(axis=0)
-        real = sizes > options.pivot**2 * before  # a constant column is centred to its rounding
+        real = sizes > pivot**2 * before  # a constant column is centred to its rounding
         if real.any():
             columns.append(centred[:, real])
             kernels.append(a)
@@ -88,7 +89,12 @@ def factored(K: FloatArray, options: ConeOptions = OPTIONS) -> Factors:
     return Factors(np.ascontiguousarray(np.hstack(columns)), owner, np.array(kernels, dtype=np.int64))
 
 
-def _factor(kernel: FloatArray, pivot: float) -> Float64:
+def rounding(K: FloatArray, options: ConeOptions = OPTIONS) -> float:
+    """The share of a kernel's largest diagonal entry below which pivots are the rounding of its values."""
+    return max(options.pivot, options.roundings * float(np.finfo(K.dtype).eps))
+
+
+def factor_of(kernel: FloatArray, pivot: float) -> Float64:
     """Phi (n, rank) of one kernel."""
     largest = float(kernel.diagonal().max())
     if largest <= 0.0:
@@ -116,7 +122,7 @@ class Cones:
         self.owner, self.count = owner, count
 
     def sums(self, tail: Float64) -> Float64:
-        return np.bincount(self.owner, tail, self.count)
+        return np.bincount(self.owner, tail, self.count).astype(np.float64, copy=False)
 
     def norms(self, tail: Float64) -> Float64:
         return np.asarray(np.sqrt(self.sums(tail * tail)))
@@ -207,7 +213,13 @@ class ConeProblem:
     """The problem on the factors of a block's kernels; labels of both signs, at least one kernel that is not zero."""
 
     def __init__(
-        self, K: FloatArray, factors: Factors, y: Float64, C: Float64 | float, norm: MixedNorm, options: ConeOptions
+        self,
+        K: FloatArray,
+        factors: Factors,
+        y: Float64,
+        C: Float64 | float,
+        norm: MixedNorm,
+        options: ConeOptions = OPTIONS,
     ) -> None:
         self.K, self.factors, self.y = K, factors, y
         self.C = np.broadcast_to(np.asarray(C, dtype=np.float64), y.shape)
@@ -313,10 +325,9 @@ class Columns:
         """F, and d of its columns."""
         if not len(self.others):
             return self.factors.Phi, d
-        along = np.stack([self.factors.Phi[:, mine] @ d[mine] for mine in self._members()], axis=1)
-        return np.hstack([self.factors.Phi[:, self.kept], along]), np.concatenate(
-            [d[self.kept], np.ones(along.shape[1])]
-        )
+        Phi = self.factors.Phi
+        along = np.stack([Phi[:, mine] @ d[mine] for mine in self._members()], axis=1)
+        return np.hstack([Phi[:, self.kept], along]), np.concatenate([d[self.kept], np.ones(len(self.others))])
 
     def _members(self) -> list[slice]:
         starts = np.searchsorted(self.factors.owner, self.others, side="left")
@@ -428,7 +439,8 @@ class NewtonEquations:
         p = self._scale * _solved(self._factor, self._scale * p)
         b = float(self._one @ half + missing) / self._total - float(self._mean @ p)
         beta = self._back(half - self._Z @ p - b * self._one)
-        radii = pull + self._from_norm(np.bincount(g[mine], self._T * p, problem.norm.count))
+        ahead: Float64 = np.bincount(g[mine], self._T * p, problem.norm.count).astype(np.float64)
+        radii = pull + self._from_norm(ahead)
         w = np.zeros_like(tail)
         w[columns.kept] = p[: len(columns.kept)]
         if len(columns.others):

@@ -17,8 +17,7 @@ from dmkl._util.machine import Each, threads_of
 from dmkl._util.types import Float64, FloatArray, FloatType, Mask, Samples
 from dmkl.solvers.working_sets import BLOCK_MEMORY
 from dmkl.stack import KernelStack
-
-SQUARE = 32
+from dmkl.stack.compiled import quadratic_forms_of
 
 
 # reassociation lets the sums run in vector registers; the order is fixed when compiling, not at run time
@@ -73,27 +72,11 @@ def multiply(K: FloatArray, rows: Samples, beta: Float64, products: Float64) -> 
 def quadratic_forms(K: FloatArray, beta: Float64, layers: Mask | None = None) -> Float64:
     """beta' K_a beta of every layer, or of these and zero for others, never negative; K is symmetric. Rows of its
     support, from the diagonal on: this is faster than picking columns."""
-    forms = np.zeros(len(K))
     wanted = np.arange(len(K)) if layers is None else np.flatnonzero(layers)
-    _forms(K, wanted, np.flatnonzero(beta), beta, forms)
-    return np.maximum(forms, 0.0)
-
-
-@jit(fastmath={"reassoc", "contract"})
-def _forms(K: FloatArray, layers: Samples, rows: Samples, beta: Float64, forms: Float64) -> None:
-    """What is right of the diagonal counts twice; rows begin at a multiple of SQUARE, where vector registers do."""
-    for a in layers:
-        form = 0.0
-        for i in rows:
-            first = i - i % SQUARE
-            row, right = K[a, i, first:], beta[first:]
-            total = square = 0.0
-            for j in range(row.shape[0]):
-                total += np.float64(row[j]) * right[j]
-            for j in range(min(SQUARE, row.shape[0])):
-                square += np.float64(row[j]) * right[j]
-            form += beta[i] * (2.0 * total - square)
-        forms[a] = form
+    found, forms = np.empty(len(wanted)), np.zeros(len(K))
+    quadratic_forms_of(K, wanted, np.flatnonzero(beta), beta, found)
+    forms[wanted] = np.maximum(found, 0.0)
+    return forms
 
 
 @jit()
@@ -338,7 +321,8 @@ class StreamedKernels:
 
     @property
     def largest_sum(self) -> int:
-        return min(self.n, int(np.sqrt(self._room / (BLOCK_MEMORY.in_flight * np.dtype(np.float32).itemsize))))
+        fits = int(np.sqrt(self._room / (BLOCK_MEMORY.in_flight * np.dtype(np.float32).itemsize)))
+        return min(self.n, max(fits, BLOCK_MEMORY.smallest_part))
 
     @property
     def _single(self) -> Samples | None:

@@ -23,8 +23,8 @@ from dmkl.problems.norms import MixedNorm
 from dmkl.problems.vskl import MixedNormMKL
 from dmkl.solvers.certificate import Certificate, CertifiedWeights, best_multiple, relative_gap
 from dmkl.solvers.fixed_weights import outlined
-from dmkl.solvers.interior_point import solve_screened
 from dmkl.solvers.kernel_operators import BlockKernels, StreamedKernels, combine, quadratic_forms
+from dmkl.solvers.low_rank import CertifiedPoint, has_low_rank, solve_any_rank
 from dmkl.solvers.mirror import MirrorOptions, solve_mirror
 from dmkl.solvers.newton import OPTIONS as NEWTON_OPTIONS
 from dmkl.solvers.newton import NewtonSolution, Search, WeightModel, first_weights, solve_newton
@@ -55,7 +55,8 @@ class MixedNormOptions:
 
     block_share: float = 0.5  # of the tolerance, for the block; the rest is for the samples outside
     candidate: float = 0.8  # kernels whose quadratic form reaches this share of their group's largest stay in the block
-    negligible: float = 0.01  # weights below this times the tolerance times the largest become zero: passes skip them
+    # kernels whose weight and norm are below this times the tolerance times the largest get no weight: passes skip them
+    negligible: float = 0.01
     tighten: float = 0.02  # a block method's tolerance from one attempt to the next
     svm_share: float = 0.02  # of the tolerance, for the SVM at the weights: slacks count C times in the primal value
     small: int = 500  # samples up to which the interior point method is the fastest,
@@ -78,20 +79,21 @@ class WeightsMethod:
 
 WEIGHTS_METHODS: dict[str, WeightsMethod] = {
     # only the weights of interior points are used; with kinks in the norm (q = inf) nearly right ones may not be enough
-    "interior": WeightsMethod(solve_screened, share=0.3, attempts=3),
+    "interior": WeightsMethod(solve_any_rank, share=0.3, attempts=3),
     "mirror": WeightsMethod(solve_mirror, share=0.4),
     "mirror-paper": WeightsMethod(partial(solve_mirror, options=MirrorOptions(rule="paper")), share=0.4),
 }
 AUTOMATIC, NEWTON = "automatic", "newton"
 
 
-def fastest(samples: int, kernels: int, options: MixedNormOptions = OPTIONS) -> list[str]:
+def fastest(samples: int, kernels: int, *, low_rank: bool = False, options: MixedNormOptions = OPTIONS) -> list[str]:
     """The methods in the order in which "automatic" tries them on a block of this size.
 
-    An interior point step factors a matrix of all samples, whatever the number of kernels; an evaluation of Newton's
-    method only reads the kernels, but its model grows with their number (`decisions/automatic-method.md`).
+    An interior point step factors a matrix of all samples, whatever the number of kernels, or of the sum of the ranks;
+    an evaluation of Newton's method only reads the kernels, but its model grows with their number, and its SVM is slow
+    where weights of kernels of low rank grow without bound (`decisions/automatic-method.md`).
     """
-    interior = samples <= (options.small if kernels < options.many else options.small_with_many)
+    interior = low_rank or samples <= (options.small if kernels < options.many else options.small_with_many)
     return ["interior", NEWTON, "mirror"] if interior else [NEWTON, "mirror", "interior"]
 
 
@@ -256,7 +258,10 @@ class MixedNormMethod(ClassMethod):
         if isinstance(problem.block, StreamedKernels):
             return self._streamed(problem, problem.block)
         K, wanted = problem.array, self.options.block_share * problem.tol
-        names = fastest(len(problem.y), len(K), self.options) if self.method == AUTOMATIC else [self.method]
+        names = [self.method]
+        if self.method == AUTOMATIC:
+            low_rank = has_low_rank(K, self.norm.among(problem.kernels))
+            names = fastest(len(problem.y), len(K), low_rank=low_rank)
         found: _Attempt | None = None
         for name in names:
             attempt = self._newton(problem) if name == NEWTON else self._by_weights(problem, WEIGHTS_METHODS[name])
@@ -306,8 +311,13 @@ class MixedNormMethod(ClassMethod):
         K, y, norm = problem.array, problem.y, self.norm.among(problem.kernels)
         upper = self.C * problem.counts
         found = method.solve(K, y, upper, norm, inner, problem.oracle)
-        least = self.options.negligible * problem.tol * found.weights.max()
-        weights = np.where(found.weights > least, found.weights, 0.0)
+        if isinstance(found, CertifiedPoint):
+            proof, calls = (found.proof, found.proof_forms), (found.svm_calls, found.oracle_calls)
+            solution = BlockSolution(found.beta, found.dual, *calls, found.weights, found.penalty, *proof)
+            return _Attempt(solution, found.primal)
+        least, norms = self.options.negligible * problem.tol, found.weights * np.sqrt(found.proof_forms)
+        some = (found.weights > least * found.weights.max()) | (norms > least * norms.max())
+        weights = np.where(some, found.weights, 0.0)
         combined = np.empty(K.shape[1:])
         combine(K, weights, combined)
         exact = self.options.svm_share * problem.tol

@@ -56,7 +56,7 @@ class NewtonOptions:
     svm_share: float = 0.05  # the SVM's tolerance as a share of the gap so far,
     svm_least: float = 0.02  # and as a share of the tolerance at least
     loosest_svm: float = 1e-2
-    svm_steps: int = 100  # of an SVM, for each sample, at most: where weights differ by millions more steps gain little
+    svm_steps: int = 1000  # of an SVM, for each sample, at most: where weights differ by millions it would last
     free: float = 1e-8  # alpha counts as free further than this share of its bound from both bounds
     most_free: int = 2000  # free samples that the curvature is computed from; of more, a random part,
     part_power: float = 0.75  # whose curvature is divided by its share to this power (measured: 0.7 to 0.85)
@@ -74,6 +74,9 @@ class NewtonOptions:
     totals_steps: int = 40  # of Newton's method for the totals
     consistent: float = 1e-2  # the residual of the equation of the totals, as a share of the gap
     longest_log_step: float = 2.0  # of the totals
+    first_reach: float = 1.0  # of the totals, from the centre, on the logarithms,
+    longer: float = 2.0  # factor after a step that helped,
+    shorter: float = 0.3  # and after one that did not
     steepest: float = 1.8  # eigenvalue of E, see `_log_step`
     least_form: float = 0.05  # a form that the model predicts, as a share of that at the centre
     least_radius: float = 1e-8  # of a group, as a share of the largest
@@ -168,7 +171,18 @@ def feasible(norm: MixedNorm, theta: Float64) -> Float64:
     return theta / norm.total(theta)[norm.groups] if norm.rho == 2 else theta
 
 
-KEPT = ("theta", "evaluations", "idle", "gap", "_totals", "_forms", "_stiffness", "_mirror_left", "_mirror_steps")
+KEPT = (
+    "theta",
+    "evaluations",
+    "idle",
+    "gap",
+    "_totals",
+    "_forms",
+    "_stiffness",
+    "_reach",
+    "_mirror_left",
+    "_mirror_steps",
+)
 
 
 class WeightModel:
@@ -184,7 +198,7 @@ class WeightModel:
         self.gap = 1.0
         self._cuts: list[Float64] = []  # beta
         self._totals, self._forms = np.zeros(0), np.zeros((0, s))
-        self._stiffness = 1.0
+        self._stiffness, self._reach = 1.0, OPTIONS.first_reach
         self._mirror_left, self._mirror_steps = 0, 1  # steps to come, and how many there were after the last failure
 
     def add(self, found: Evaluation, crossed: Float64) -> None:
@@ -199,8 +213,10 @@ class WeightModel:
             self._mirror_left -= 1
             self.centre = found
         elif self.centre is None or self._falls(found, self.centre):
+            self._reach *= 1.0 if self.centre is None else OPTIONS.longer
             self.centre, self._stiffness = found, 1.0
         elif self.norm.rho < 2:
+            self._reach *= OPTIONS.shorter
             self._mirror_left = self._mirror_steps = min(2 * self._mirror_steps, OPTIONS.most_mirror_steps)
         else:
             self._stiffness = min(self._stiffness * OPTIONS.stiffer, OPTIONS.stiffest)
@@ -304,7 +320,7 @@ class WeightModel:
             return self._in_ball(centre)
         if self._mirror_left:
             return self._mirror_step(centre)
-        logs = np.log(norm.total(centre.theta))
+        logs = first = np.log(norm.total(centre.theta))
         theta, multipliers = self._at(centre, logs)
         for _ in range(OPTIONS.totals_steps if norm.rho < 2 else 0):
             forms = self._predicted(centre, theta)
@@ -314,6 +330,7 @@ class WeightModel:
             if np.abs(residual) @ (shares / shares.sum()) <= OPTIONS.consistent * max(self.gap, self.tol):
                 break
             logs = logs + self._log_step(residual, self._group_curvature(centre, theta, logs), np.exp(logs), squares)
+            logs = np.clip(logs, first - self._reach, first + self._reach)  # as far as the model may be trusted
             theta, multipliers = self._at(centre, logs)
         self._use_cuts(multipliers, np.exp(logs))
         return theta
@@ -504,10 +521,11 @@ class Search:
         primal = best_multiple(penalty, beta, scores, y, C).primal
         kernels = self._chosen(theta, forms, model.centre)
         curvature = self._curvature(theta, combined, np.abs(beta), G[kernels])
-        # a kernel outside the range of all others has a form that falls as fast as it likes at weight zero
-        most = OPTIONS.sharpest * np.count_nonzero(theta) * forms / norm.total(theta)[norm.groups]
-        shrink = np.sqrt(np.minimum(1.0, most[kernels] / np.maximum(curvature.diagonal(), 1e-300)))
-        curvature *= np.outer(shrink, shrink)
+        if norm.count < len(norm.groups):  # a kernel outside the range of all others, at weight zero, has a form that
+            most = OPTIONS.sharpest * np.count_nonzero(theta) * forms / norm.total(theta)[norm.groups]  # falls at once
+            steep = np.maximum(curvature.diagonal(), most[kernels])
+            shrink = np.sqrt(np.divide(most[kernels], steep, out=np.ones(len(kernels)), where=steep > 0))
+            curvature *= np.outer(shrink, shrink)
         return Evaluation(theta, beta, forms, primal, scores, penalty, kernels, curvature), G @ model.proof.beta
 
     def _curvature(self, theta: Float64, combined: FloatArray | None, alpha: Float64, G: Float64) -> Float64:

@@ -83,9 +83,8 @@ class KernelSetOptions:
     """Where kernels are so many that a block holds few of them."""
 
     many: int = 2000  # kernels, from which on the first block holds random ones
-    start: int = 300  # random kernels to begin with, and
-    enter: int = 300  # kernels that may be added in a round, or
-    as_many: int = 2  # so many times the kernels with weight
+    fewest: int = 100  # that a block begins with, and that may be added in a round,
+    as_many: int = 2  # or so many times the kernels with weight
 
 
 KERNEL_SETS = KernelSetOptions()
@@ -93,21 +92,25 @@ KERNEL_SETS = KernelSetOptions()
 
 def many_kernels(s: int) -> bool:
     """Whether blocks begin with a few random ones of s kernels. Their solution ranks all of them well enough to find
-    those that matter in two or three passes, and it takes no pass."""
+    those that matter in two or three passes, and choosing them takes no pass."""
     return s >= KERNEL_SETS.many
 
 
 def random_kernels(s: int, seed: int) -> Mask:
     """(s,): the first in a seeded random order."""
     chosen = np.zeros(s, dtype=bool)
-    chosen[np.random.default_rng(seed).permutation(s)[: KERNEL_SETS.start]] = True
+    chosen[np.random.default_rng(seed).permutation(s)[: _few(s)]] = True
     return chosen
 
 
 def entering(near: Samples, forms: Float64, used: int) -> Samples:
     """Of the kernels that may enter a block, those with the largest forms; `used` kernels have weight."""
-    most = max(KERNEL_SETS.enter, KERNEL_SETS.as_many * used)
-    return near[np.argsort(-forms[near], kind="stable")[:most]]
+    return near[np.argsort(-forms[near], kind="stable")[: max(_few(len(forms)), KERNEL_SETS.as_many * used)]]
+
+
+def _few(s: int) -> int:
+    """How many of s kernels a block begins with: its work grows with their square, that of a pass with s."""
+    return max(KERNEL_SETS.fewest, int(np.sqrt(s)))
 
 
 @dataclass(frozen=True)
@@ -116,7 +119,9 @@ class BlockMemoryOptions:
 
     share: float = 0.4  # of the memory limit, less the process and held tiles
     process_bytes: int = 250_000_000  # of Python and its libraries
-    growth_room: int = 4  # how many times its first size a block of random samples is expected to reach
+    growth_room: int = 4  # how many times its first size a block of random samples is expected to reach,
+    kernels_room: int = 2  # or one of all samples and random kernels
+    smallest_part: int = 256  # samples of a matrix that is made in any case
     in_flight: float = 2.0  # memory while a matrix is put together from the tasks' results, as a multiple of its size
 
 
@@ -404,10 +409,10 @@ class OneVsRest:
         """The bytes of the blocks of some classes, with room for first sets to grow."""
 
         def expected(classes: list[int]) -> int:
-            total = 0
+            total, growth = 0, BLOCK_MEMORY.kernels_room if whole(problem.n) else BLOCK_MEMORY.growth_room
             for k in classes:
                 known = state.primal[k] < np.inf or state.coef.indptr[k] < state.coef.indptr[k + 1]
-                total += self._bytes(problem, state, k) * (1 if known else BLOCK_MEMORY.growth_room)
+                total += self._bytes(problem, state, k) * (1 if known else growth)
             return total
 
         return expected

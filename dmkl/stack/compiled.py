@@ -17,6 +17,7 @@ from dmkl._util.types import Float64, FloatArray, Samples
 STRIP = 64  # rows of a tile: 256 kB
 TOGETHER = 4  # tiles summed in one go
 SQUARE = 64  # columns compared together
+ALIGNED = 32  # a row is read from a multiple of this on
 
 
 def rows_of(tile: FloatArray) -> FloatArray:
@@ -84,6 +85,31 @@ def multiply_both_ways(
             forms[u] += coef[i] * products[u, i]
             score[i] += factors[u] * products[u, i]
     return forms
+
+
+# reassociation lets the sums run in vector registers; the order is fixed when compiling, not at run time
+@jit(fastmath={"reassoc", "contract"})
+def quadratic_form(kernel: FloatArray, support: Samples, coef: Float64) -> float:
+    """coef' K coef of a symmetric kernel: the rows of the support, from the diagonal on. What is right of the diagonal
+    counts twice; rows begin at a multiple of `ALIGNED`, where vector registers do."""
+    form = 0.0
+    for i in support:
+        first = i - i % ALIGNED
+        row, right = kernel[i, first:], coef[first:]
+        total = square = 0.0
+        for j in range(row.shape[0]):
+            total += np.float64(row[j]) * right[j]
+        for j in range(min(ALIGNED, row.shape[0])):
+            square += np.float64(row[j]) * right[j]
+        form += coef[i] * (2.0 * total - square)
+    return form
+
+
+@jit()
+def quadratic_forms_of(K: FloatArray, kernels: Samples, support: Samples, coef: Float64, forms: Float64) -> None:
+    """forms[k] = coef' K[kernels[k]] coef."""
+    for k in range(kernels.shape[0]):
+        forms[k] = quadratic_form(K[kernels[k]], support, coef)
 
 
 @jit()

@@ -45,6 +45,7 @@ class FeatureSource(Source):
     """
 
     backend = "computed"
+    worth_holding = False
 
     def __init__(self, features: Mapping[str, Block], bank: Bank, grid: Grid) -> None:
         for kernel in bank.kernels:

@@ -7,10 +7,11 @@ A source says which tiles there are, gives them, and says what else it can answe
     diagonal(samples)      K[:, i, i] of some samples
     as_array()             all of it, where it is one array in memory
 
-The stack and the solvers ask these questions and never for the type of a source. There are five: an array (in this
-module); tiles in a store, tiles computed from a store's samples, tiles held in this process and tiles held by the
-workers of a cluster (`tiles`). Some kernels of a source, or some samples, are a source again. A new source
-is a subclass of `Source` that has `grid`, `s`, `dtype` and `tile`; the defaults do the rest.
+The stack and the solvers ask these questions and never for the type of a source. There are six: an array (in this
+module); kernels computed from features in memory (`features`); tiles in a store, tiles computed from a store's samples,
+tiles held in this process and tiles held by the workers of a cluster (`tiles`). Some kernels of a source, or some
+samples, are a source again. A new source is a subclass of `Source` that has `grid`, `s`, `dtype` and `tile`; the
+defaults do the rest.
 
 A `TileReader` passes over all tiles of a source: one task for each block row, answers in order.
 """
@@ -33,7 +34,7 @@ from dmkl._util.types import Float64, FloatArray, FloatType, Samples
 from dmkl.errors import DataError
 from dmkl.events import Observer, Progress, ignore
 from dmkl.runtime import Local, Runtime
-from dmkl.stack.compiled import asymmetry, cut, rows_of
+from dmkl.stack.compiled import asymmetry, cut, quadratic_forms_of, rows_of
 from dmkl.store import RepairLog
 
 T = TypeVar("T")
@@ -99,6 +100,7 @@ class Source(ABC):
     indefinite : numbers of the kernels that are known not to be positive semidefinite
     unproven : numbers of the kernels whose definiteness must be checked numerically
     repairs : the log of repairs of the store whose tiles are read, None if there is no store
+    worth_holding : whether values in memory would be read faster than they come from here
     """
 
     grid: Grid
@@ -108,6 +110,7 @@ class Source(ABC):
     indefinite: tuple[int, ...] = ()
     unproven: tuple[int, ...] = ()
     repairs: RepairLog | None = None
+    worth_holding: bool = True
     _identity: str = ""
 
     # --- values
@@ -278,12 +281,14 @@ class SourceRow:
         return self.source.tile(a, self.i, j)
 
     def tiles(self, kernels: Sequence[int], j: int) -> Iterator[FloatArray]:
+        end_if_late()
         return self.source.tiles(kernels, self.i, j)
 
     def forms(self, kernels: Samples, coef: Float64) -> Float64 | None:
         return self.source.forms(self.i, kernels, coef)
 
     def combined(self, j: int, weights: Float64) -> Float64 | None:
+        end_if_late()
         return self.source.combined(self.i, j, weights)
 
 
@@ -302,6 +307,14 @@ class ArraySource(Source):
 
     def tile(self, a: int, i: int, j: int) -> FloatArray:
         return self.array[a, self.grid.span(i), self.grid.span(j)]
+
+    def forms(self, i: int, kernels: Samples, coef: Float64) -> Float64 | None:
+        if self.grid.blocks > 1:
+            return None  # a large tile is read once for all coefficients
+        forms = np.empty((coef.shape[1], len(kernels)))
+        for own, form in zip(np.ascontiguousarray(coef.T), forms, strict=True):
+            quadratic_forms_of(self.array, kernels, np.flatnonzero(own), own, form)
+        return forms.T
 
     def cross(self, rows: Samples, columns: Samples) -> FloatArray:
         return self.array[:, rows[:, None], columns]
@@ -376,7 +389,7 @@ class ChosenRow:
 
     def combined(self, j: int, weights: Float64) -> Float64 | None:
         spread = np.zeros(self.base.s)
-        np.add.at(spread, list(self.kernels), weights)
+        np.add.at(spread, np.asarray(self.kernels), weights)
         return self.base.combined(j, spread)
 
 

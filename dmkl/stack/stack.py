@@ -180,8 +180,9 @@ class KernelStack(TileReader):
         """
         data = Dataset({"x": make_view("x", "features", X)})
         tables = [construct(KernelConfig, table, f"kernels[{number}]") for number, table in enumerate(kernels)]
-        bank = plan_bank(tables, data)
-        source = FeatureSource({"x": data.views["x"].values}, bank, Grid.cut(data.n, largest_tile))
+        features = data.views["x"].values
+        bank = plan_bank(tables, data).on_columns({"x": int(features.shape[1])})
+        source = FeatureSource({"x": features}, bank, Grid.cut(data.n, largest_tile))
         return cls(
             source,
             names=[kernel.name for kernel in bank.kernels],

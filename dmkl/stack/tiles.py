@@ -21,6 +21,7 @@ from dmkl.kernels import base_tile
 from dmkl.kernels.bank import Columns
 from dmkl.kernels.distances import MATRIX
 from dmkl.runtime import Runtime
+from dmkl.stack.features import FeatureSource
 from dmkl.stack.sources import BlockRow, Source, digest_block_row, digest_of
 from dmkl.store import KernelStore, RepairLog, StoredPair, opened, sound_tile
 
@@ -59,7 +60,8 @@ class ComputedSource(StoredSource):
 
     A thread keeps the samples and the base (the distances, say) of the tile that it computed last, so that kernels that
     follow each other share them. Values of any samples are computed from the features, which each process reads once;
-    precomputed views have no features, and are read in whole tiles.
+    precomputed views have no features, and are read in whole tiles. Kernels on sets of columns are computed together
+    (`by_columns`).
     """
 
     backend = "computed"
@@ -67,14 +69,33 @@ class ComputedSource(StoredSource):
     def __init__(self, store: KernelStore) -> None:
         super().__init__(store)
         self.has_features = all(kernel.function.base != MATRIX for kernel in store.bank.kernels)
+        self.by_columns = store.bank.by_columns
+        self.worth_holding = not self.by_columns
 
     def tile(self, a: int, i: int, j: int) -> FloatArray:
+        if self.by_columns:
+            return self._together.tile(a, i, j)
         store = self.store
         bench = _bench(store, i, j)
         means = row_means(self.path, self.store_id)[a]
         return store.bank.tile(a, bench.base(a), bench.pair, self.grid.span(i), self.grid.span(j), means)
 
+    def tiles(self, kernels: Sequence[int], i: int, j: int) -> Iterator[FloatArray]:
+        return self._together.tiles(kernels, i, j) if self.by_columns else super().tiles(kernels, i, j)
+
+    def forms(self, i: int, kernels: Samples, coef: Float64) -> Float64 | None:
+        return self._together.forms(i, kernels, coef) if self.by_columns else None
+
+    def combined(self, i: int, j: int, weights: Float64) -> Float64 | None:
+        return self._together.combined(i, j, weights) if self.by_columns else None
+
+    @property
+    def _together(self) -> FeatureSource:
+        return _feature_source(self.path, self.store_id)
+
     def cross(self, rows: Samples, columns: Samples) -> FloatArray:
+        if self.by_columns:
+            return self._together.cross(rows, columns)
         if not self.has_features:
             return super().cross(rows, columns)
         values = np.empty((self.s, len(rows), len(columns)), np.float32)
@@ -131,6 +152,13 @@ def _features(path: str, identity: str) -> dict[str, Block]:
     return {view: store.views.take(view, everything, store.grid.tile).values for view in store.views.entries}
 
 
+@functools.lru_cache(maxsize=2)
+def _feature_source(path: str, identity: str) -> FeatureSource:
+    """The kernels of a store that are computed together, from all of its features."""
+    store = opened(path, identity)
+    return FeatureSource(_features(path, identity), store.bank, store.grid)
+
+
 class _FeaturePair:
     """Features of any samples and of any others, never those of a tile on the diagonal."""
 
@@ -185,6 +213,7 @@ class HeldRow:
         return self.held[a, j]
 
     def tiles(self, kernels: Sequence[int], j: int) -> Iterator[FloatArray]:
+        end_if_late()
         return (self.held[a, j] for a in kernels)
 
     def forms(self, kernels: Samples, coef: Float64) -> Float64 | None:
@@ -335,5 +364,5 @@ def held_on_workers(source: Source, runtime: Runtime) -> Source:
 
 
 def fits_here(source: Source, memory: Budget) -> bool:
-    """Whether this process may hold all tiles of a source."""
-    return source.tile_bytes <= SHARES.here * memory.left
+    """Whether this process may hold all tiles of a source, and gains by it."""
+    return source.worth_holding and source.tile_bytes <= SHARES.here * memory.left

@@ -31,6 +31,9 @@ WIDTHS = (0.3, 1.0, 3.0)  # times the median distance
 MEDIAN_OF = 1000  # samples
 BLOCKS = 4  # of the columns of data with one view
 LARGEST, SMALLEST = 1e6, 1e-6  # of "mixed" scales
+A_FEATURE = {"linear-feature": 1, "gauss-feature": 2}  # kernels
+ROOM = 1.5e9  # bytes of banks that have kernels of every feature
+MOST = 3e9  # bytes of any bank
 LARGE = 3000  # samples from which Gaussians are computed in single precision
 
 
@@ -268,9 +271,18 @@ def largest_scale(scale: float | str) -> float:
     return LARGEST if scale == "mixed" else float(scale)
 
 
+def most_samples(bank: str, features: int) -> int:
+    """How many samples a bank has room for."""
+    if bank not in A_FEATURE:
+        return 10**9
+    return int((ROOM / (8 * A_FEATURE[bank] * features)) ** 0.5) // 10 * 10
+
+
 def array_of(bank: str, samples: Samples, scale: float | str, dtype: str, seed: int) -> tuple[Array, list[str]]:
     """Kernels (s, n, n) and their groups."""
     kernels = BANKS[bank](samples, np.random.default_rng(seed))
+    if len(kernels) * samples.n**2 * np.dtype(dtype).itemsize > MOST:
+        raise ValueError(f"{len(kernels)} kernels of {samples.n} samples are too many: name fewer samples in the table")
     K = np.empty((len(kernels), samples.n, samples.n), dtype)
     for a, factor in enumerate(scales(scale, len(kernels))):
         values = kernels[a][1]()

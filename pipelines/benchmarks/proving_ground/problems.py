@@ -25,7 +25,7 @@ from dmkl.problems.base import Formulation
 from dmkl.problems.losses import LOSSES
 from dmkl.problems.mikl import NORMS
 from dmkl.stack import KernelStack
-from pipelines.benchmarks.proving_ground.kernels import largest_scale
+from pipelines.benchmarks.proving_ground.kernels import largest_scale, most_samples
 from pipelines.benchmarks.proving_ground.samples import SOURCES, Samples, draw
 
 TOL, FINE_TOL, FINE_MOST = 1e-3, 1e-6, 300  # problems of up to 300 samples are there twice
@@ -39,6 +39,7 @@ SHORT = {
     "Obscure": "obscure",
     "MIKL": "mikl",
 }
+CHOICES = ("mode", "loss", "norm")  # constants that make a formulation another problem
 
 
 @dataclass(frozen=True)
@@ -69,8 +70,8 @@ class Problem:
     @property
     def kind(self) -> str:
         """The formulation with the choice that makes it a problem of its own."""
-        choice = self.constants.get("mode") or self.constants.get("loss") or self.constants.get("norm")
-        return f"{SHORT[self.formulation.__name__]} {choice}" if choice else SHORT[self.formulation.__name__]
+        values = {field.name: self.constants.get(field.name, field.default) for field in fields(self.formulation)}
+        return " ".join([SHORT[self.formulation.__name__], *(values[name] for name in CHOICES if name in values)])
 
     @property
     def name(self) -> str:
@@ -289,14 +290,14 @@ TABLE: tuple[Row, ...] = (
     Row(
         "mikl",
         dmkl.MIKL,
-        {"norm": tuple(NORMS)},
-        {
-            "lam": (1.0, OfLargest(0.01)),
-            "n": (1000,),
-            "data": ("parity",),
-            "noise": (0.1,),
-            "kernels": ("gauss-whole",),
-        },
+        {"norm": tuple(NORMS), "lam": (1.0, OfLargest(0.01))},
+        {"n": (1000,), "data": ("parity",), "noise": (0.1,), "kernels": ("gauss-whole",)},
+    ),
+    Row(
+        "mikl",
+        dmkl.MIKL,
+        {"norm": ("21;2",)},
+        {"lam": (1.0,), "n": (1258,), "data": ("digits",), "kernels": ("gauss-view",)},
     ),
     # very many kernels
     Row("many", dmkl.L1MKL, {"kernels": ("subsets300", "subsets3000")}, {**WIDE, "data": TWO, "n": (200, 50), "C": C}),
@@ -381,7 +382,7 @@ TABLE: tuple[Row, ...] = (
     Row("large", dmkl.VSKL, {"data": ("mnist",), "n": (4000, 8000), "kernels": ("gauss-whole",)}, LARGE),
     Row("large", dmkl.SharedMKL, {"data": ("mnist",), "n": (8000,), "kernels": ("gauss-whole",)}, LARGE),
     Row("large", dmkl.Obscure, {"data": ("mnist",), "n": (8000,), "kernels": ("gauss-whole",), "p": (1.05,)}, LARGE),
-    Row("large", dmkl.LpMKL, {"data": ("ringnorm",), "n": (8000,), "kernels": ("linear-feature",)}, LARGE),
+    Row("large", dmkl.LpMKL, {"data": ("ringnorm",), "n": (8000,), "kernels": ("linear-view",)}, LARGE),
     Row(
         "large",
         dmkl.VSKL,
@@ -451,7 +452,8 @@ def _of(row: Row, decks: dict[tuple[str, str], Deck]) -> Iterator[Problem]:
         axes = {field.name for field in fields(Problem)}
         constants = {axis: value for axis, value in values.items() if axis not in axes}
         values = {axis: value for axis, value in values.items() if axis in axes}
-        values["n"] = min(values["n"], SOURCES[values["data"]].most)
+        source = SOURCES[values["data"]]
+        values["n"] = min(values["n"], source.most, most_samples(values["kernels"], source.features))
         yield Problem(row.name, row.formulation, constants=constants, **values)
 
 

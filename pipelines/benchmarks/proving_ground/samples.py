@@ -53,6 +53,7 @@ class Source:
     task: Task = "classes"
     distances: bool = False
     scaled: bool = False  # features are comparable as they come
+    features: int = 100  # at most
 
 
 def draw(name: str, n: int, noise: float, seed: int) -> Samples:
@@ -216,7 +217,7 @@ SOURCES: dict[str, Source] = {
     "iris": Source(_of_sklearn(datasets.load_iris), 150),
     "wine": Source(_of_sklearn(datasets.load_wine), 178),
     "breast_cancer": Source(_of_sklearn(datasets.load_breast_cancer), 569),
-    "digits": Source(_digits, 1797),
+    "digits": Source(_digits, 1797, features=240),
     "sonar": _binary("sonar"),
     "ionosphere": _binary("ionosphere"),
     "liver": _binary("liver"),
@@ -224,24 +225,24 @@ SOURCES: dict[str, Source] = {
     "wpbc": _binary("wpbc"),
     "splice": Source(_binary("splice").read, 3175),
     "titanic": Source(_binary("titanic").read, 2201),
-    "spambase": Source(_spambase, 4597),
-    "pendigits": Source(_of_views("pendigits"), 10992),
+    "spambase": Source(_spambase, 4597, features=114),
+    "pendigits": Source(_of_views("pendigits"), 10992, features=352),
     "flowers17": Source(_flowers, 1360, distances=True),
-    "proteinfold": Source(_of_views("proteinfold"), 694),
-    "leaves100": Source(_of_views("leaves100"), 1600),
-    "parity": Source(_parity, 60000, scaled=True),
-    "mnist": Source(_mnist, 60000, scaled=True),
+    "proteinfold": Source(_of_views("proteinfold"), 694, features=324),
+    "leaves100": Source(_of_views("leaves100"), 1600, features=192),
+    "parity": Source(_parity, 60000, scaled=True, features=784),
+    "mnist": Source(_mnist, 60000, scaled=True, features=784),
     "emotions": Source(_of_views("emotions", "Y"), 593, "labels"),
-    "scene": Source(_of_views("scene_ml", "Y"), 2407, "labels"),
-    "yeast": Source(_of_views("yeast_ml", "Y"), 2417, "labels"),
+    "scene": Source(_of_views("scene_ml", "Y"), 2407, "labels", features=294),
+    "yeast": Source(_of_views("yeast_ml", "Y"), 2417, "labels", features=103),
     "diabetes": Source(_diabetes, 442, "targets"),
     "waves": Source(_waves, ANY, "targets"),
     "tails": Source(_tails, ANY, "targets"),
-    "ringnorm": Source(_ringnorm, ANY),
-    "blobs5": Source(_blobs(5), ANY),
-    "blobs40": Source(_blobs(40), ANY),
-    "lowrank": Source(_lowrank, ANY),
-    "nothing": Source(_nothing, ANY),
-    "copies": Source(_copies, ANY),
-    "unbalanced": Source(_unbalanced, ANY),
+    "ringnorm": Source(_ringnorm, ANY, features=20),
+    "blobs5": Source(_blobs(5), ANY, features=12),
+    "blobs40": Source(_blobs(40), ANY, features=12),
+    "lowrank": Source(_lowrank, ANY, features=40),
+    "nothing": Source(_nothing, ANY, features=12),
+    "copies": Source(_copies, ANY, features=20),
+    "unbalanced": Source(_unbalanced, ANY, features=6),
 }
