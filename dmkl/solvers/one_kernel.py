@@ -403,7 +403,11 @@ class MachineMethod:
             part = K[free[:, None], free]
             share = self._options.ridge if K.dtype == np.float64 else self._options.ridge32
             ridge = share * max(float(part.diagonal().mean()), 1e-300)
-            self._factor = Cholesky(part, np.full(len(free), 1.0 / ridge), self._threads)
+            while self._factor is None:
+                try:
+                    self._factor = Cholesky(part, np.full(len(free), 1.0 / ridge), self._threads)
+                except np.linalg.LinAlgError:  # float32 values, or many kernels in the sum: rounding is larger
+                    ridge *= RIDGE_GROWTH
 
     def _projected(self, right: Float64) -> Float64:
         if self._factor is None:
@@ -411,6 +415,9 @@ class MachineMethod:
         solved = self._factor.solve(np.column_stack([right, np.ones(len(right))]))
         x, one = solved[:, :-1], solved[:, -1]
         return np.asarray(x - np.outer(one, x.sum(axis=0) / max(float(one.sum()), 1e-300)))
+
+
+RIDGE_GROWTH = 100.0  # of the ridge, where a factorisation failed
 
 
 def certified(loss: Loss, y: Float64, rho: Float64, scores: Float64) -> OneKernelSolution:
