@@ -54,6 +54,13 @@ class DeadlineReached(DmklError):
     remedy = "run the same command with a larger --max-time to continue"
 
 
+class Interrupted(DmklError):
+    """Ctrl-C or SIGTERM ended a run; the best certified state so far has been saved."""
+
+    exit_code = INTERRUPTED
+    remedy = "run the same command again to continue"
+
+
 class DataError(DmklError):
     """Data, labels or kernels that cannot be used as they are."""
 

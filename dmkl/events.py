@@ -17,11 +17,15 @@ class Progress:
 
 @dataclass(frozen=True)
 class RoundDone:
-    """One round of the outer loop is finished: counters since the start and the worst certified gap of all classes."""
+    """One round of the outer loop is finished: counters since the start and the worst certified gap of all classes.
+
+    `handovers` counts the times that a method did not reach the tolerance and another went on.
+    """
 
     round: int
     passes: int
     svm_calls: int
+    handovers: int
     finished: int  # classes
     classes: int
     kernels: int  # with weight in any class

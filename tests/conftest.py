@@ -23,6 +23,9 @@ settings.register_profile("dmkl", database=None, deadline=None, max_examples=50)
 settings.load_profile("dmkl")
 
 
+unsolved = pytest.mark.filterwarnings("ignore:.*the certified gap is.*above tol")  # for tests that cut solvers short
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _hypothesis_folder(tmp_path_factory: pytest.TempPathFactory) -> None:
     configuration.set_hypothesis_home_dir(tmp_path_factory.mktemp("hypothesis"))

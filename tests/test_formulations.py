@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import whole
+from conftest import unsolved, whole
 
 import dmkl
 from dmkl.solvers import FORMULATIONS
@@ -44,6 +44,7 @@ def test_the_order_of_the_kernels_is_of_no_meaning(name: str, store: KernelStore
     np.testing.assert_allclose(one.objective, two.objective, rtol=2 * TOL)
 
 
+@unsolved
 @EVERY
 def test_a_run_cut_short_ends_where_a_straight_one_does(name: str, store: KernelStore, tmp_path: Path) -> None:
     straight = dmkl.solve(open_stack(store.path), store.labels, made(name), tol=TOL)

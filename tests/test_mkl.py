@@ -17,7 +17,7 @@ from dmkl.problems.norms import MixedNorm
 from dmkl.solvers.interior_point import solve_interior
 from dmkl.solvers.kernel_operators import sweep
 from dmkl.solvers.mirror import MirrorOptions, solve_mirror
-from dmkl.solvers.mixed_norm import BLOCK_METHODS
+from dmkl.solvers.mixed_norm import NEWTON, WEIGHTS_METHODS
 from dmkl.stack import KernelStack, open_stack
 from dmkl.store import KernelStore
 
@@ -54,7 +54,7 @@ def test_gold_optima_are_met_and_certified(section: str, case: dict[str, Any]) -
     assert fit.dual - rounding <= optimum <= fit.objective + 100 * rounding
 
 
-@pytest.mark.parametrize("method", [name for name in BLOCK_METHODS if name != "interior"])
+@pytest.mark.parametrize("method", [NEWTON, *WEIGHTS_METHODS])
 @pytest.mark.parametrize(("section", "case"), GOLDEN, ids=NAMES)
 def test_every_method_reaches_the_same_optimum(section: str, case: dict[str, Any], method: str) -> None:
     fit = dmkl.solve(stack_of(case), ARRAYS[case["y"]], formulation(section, case), tol=2e-3, method=method)

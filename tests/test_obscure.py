@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import whole, with_options
+from conftest import unsolved, whole, with_options
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
@@ -31,6 +31,8 @@ from dmkl.stack import sources as stack_sources
 from dmkl.stack.sources import ReadingOptions
 from dmkl.stack.tiles import ComputedSource
 from dmkl.store import KernelStore
+
+pytestmark = unsolved
 
 GOLD = Path(__file__).parent / "gold"
 CASES = json.loads((GOLD / "open.json").read_text())["obscure"]

@@ -23,7 +23,7 @@ class Clock:
 
 
 def finished(number: int, gap: float, seconds: float) -> RoundDone:
-    return RoundDone(1, 2, 30, number, 10, 3, gap, 1e-3, 2.0, 1.9, seconds)
+    return RoundDone(1, 2, 30, 0, number, 10, 3, gap, 1e-3, 2.0, 1.9, seconds)
 
 
 def test_lines_come_every_few_seconds_with_the_time_left() -> None:
@@ -113,7 +113,7 @@ with console.progress():
     for done in range(1, 4):
         console.observe(Progress("solving", done, 3))
         console.observe(Progress("pass", done, 3))
-    console.observe(RoundDone(1, 2, 30, 7, 10, 3, 0.02, 0.001, 2.0, 1.9, 5.0))
+    console.observe(RoundDone(1, 2, 30, 0, 7, 10, 3, 0.02, 0.001, 2.0, 1.9, 5.0))
     time.sleep(0.5)  # bars are drawn ten times a second
     console.line("train", *["words"] * 8, seconds=1.0)
 """

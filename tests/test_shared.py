@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import small_working_sets, whole, with_options
+from conftest import small_working_sets, unsolved, whole, with_options
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linprog
@@ -17,8 +17,9 @@ import dmkl
 from dmkl.errors import ConfigError, ResourceError
 from dmkl.solvers import fixed_weights, working_sets
 from dmkl.solvers.shared_max import ControlVariate, SaddleIterates, estimate, smoothed
-from dmkl.solvers.shared_sum import CuttingPlanes, simplex_qp
+from dmkl.solvers.shared_sum import CuttingPlanes
 from dmkl.solvers.shared_svms import ClassSvm, solve_class
+from dmkl.solvers.simplex_qp import simplex_qp
 from dmkl.stack import KernelStack, open_stack
 from dmkl.store import KernelStore
 from pipelines.benchmarks.shared_weights.synthetic import gaussian_kernels, synthetic
@@ -128,6 +129,7 @@ def test_every_backend_gives_the_same_model(store: KernelStore, mode: str, compa
         assert np.array_equal(fits[0].weights, fit.weights)
 
 
+@unsolved
 @MODES
 def test_a_run_cut_short_goes_on_and_ends_the_same(
     store: KernelStore, mode: str, tmp_path: Path, compact: None
@@ -300,6 +302,7 @@ def test_an_unknown_method_is_refused_before_any_work(store: KernelStore, mode: 
     assert stack.passes == 0
 
 
+@unsolved
 @pytest.mark.parametrize("method", ["sa", "sa-paper"])
 def test_a_run_that_ends_early_leaves_no_class_untrained(store: KernelStore, method: str, compact: None) -> None:
     Y = np.hstack([np.random.default_rng(0).random((store.n, 12)) < 0.05 * (1 + np.arange(12))]).astype(int)

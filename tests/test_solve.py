@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import small_working_sets, three_classes, whole, with_options
+from conftest import small_working_sets, three_classes, unsolved, whole, with_options
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.svm import SVC
 
 import dmkl
@@ -15,7 +16,8 @@ from dmkl.errors import ConfigError, DataError, ResourceError, SolverError, Stor
 from dmkl.events import Event, RoundDone
 from dmkl.oracles import ORACLES
 from dmkl.problems import FORMULATIONS
-from dmkl.solvers import fixed_weights
+from dmkl.solvers import fixed_weights, loop
+from dmkl.solvers.loop import LoopOptions
 from dmkl.solvers.state import load_state
 from dmkl.stack import KernelStack, open_stack
 from dmkl.store import KernelStore
@@ -170,6 +172,7 @@ def test_a_set_too_large_for_the_memory_is_refused_with_the_figure(store: Kernel
         dmkl.solve(stack, store.labels, dmkl.UniformMKL())
 
 
+@unsolved
 def test_a_run_cut_short_goes_on_and_ends_the_same(store: KernelStore, tmp_path: Path, compact: None) -> None:
     assert store.labels is not None
     question = (store.labels, dmkl.UniformMKL(C=100.0))
@@ -185,6 +188,7 @@ def test_a_run_cut_short_goes_on_and_ends_the_same(store: KernelStore, tmp_path:
     assert (resumed.passes, resumed.svm_calls) == (straight.passes, straight.svm_calls)
 
 
+@unsolved
 def test_a_damaged_checkpoint_falls_back_to_the_one_before(store: KernelStore, tmp_path: Path, compact: None) -> None:
     assert store.labels is not None
     kept = tmp_path / "checkpoint"
@@ -238,3 +242,38 @@ def test_every_formulation_is_documented_and_importable(name: str) -> None:
     cls = FORMULATIONS[name]
     assert cls.__doc__
     assert getattr(dmkl, cls.__name__) is cls
+
+
+def test_what_is_not_solved_is_warned_of_and_says_what_to_try(
+    K: np.ndarray, y: np.ndarray, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small_working_sets(monkeypatch, start=8, least_growth=4)
+    stack, formulation = KernelStack.from_array(K.astype(np.float64)), dmkl.L1MKL(C=10.0)
+    with pytest.warns(ConvergenceWarning) as rounds:
+        fit = dmkl.solve(stack, y, formulation, tol=1e-6, max_rounds=1)
+    with pytest.warns(ConvergenceWarning) as path:
+        list(dmkl.solve_path(stack, y, [formulation], tol=1e-6, max_rounds=1))
+    with pytest.warns(
+        ConvergenceWarning, match=r"Allow more max_seconds; with a checkpoint the same call continues\.$"
+    ):
+        dmkl.solve(stack, y, formulation, tol=1e-6, max_seconds=-100)
+    text = (
+        f"L1MKL C=10: the certified gap is {fit.worst_gap:.1e} after 1 round, above tol = 1e-06. Allow more max_rounds."
+    )
+    for seen in (rounds, path):
+        assert [(str(one.message), one.filename) for one in seen] == [(text, __file__)]
+    monkeypatch.setattr(loop, "OPTIONS", LoopOptions(stalled=0))
+    with pytest.warns(ConvergenceWarning, match=r"try the method 'mirror' or 'mirror-paper', kernels of similar scale"):
+        dmkl.solve(stack, y, formulation, tol=1e-6)
+
+
+def test_the_warning_can_be_left_out(K: np.ndarray, y: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> None:
+    small_working_sets(monkeypatch, start=8, least_growth=4)
+    options: Any = {"tol": 1e-6, "max_rounds": 1, "warn": False}
+    stack = KernelStack.from_array(K.astype(np.float64))
+    assert not dmkl.solve(stack, y, dmkl.L1MKL(C=10.0), **options).converged
+    assert not next(dmkl.solve_path(stack, y, [dmkl.L1MKL(C=10.0)], **options)).converged
+    dmkl.tune(stack, y, [dmkl.L1MKL(C=10.0)], folds=2, **options)
+    with pytest.warns(ConvergenceWarning, match=r"2 of 2 fits did not reach tol = 1e-06, the largest gap is") as seen:
+        dmkl.tune(stack, y, [dmkl.L1MKL(C=10.0)], folds=2, **options | {"warn": True})
+    assert [warning.filename for warning in seen] == [__file__]

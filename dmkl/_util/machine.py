@@ -10,9 +10,10 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 import psutil
@@ -26,6 +27,7 @@ TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3  # options of mallopt
 CACHE_LINE = 64  # bytes
 CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 T = TypeVar("T")
+Each: TypeAlias = Callable[[Callable[[Any], object], Iterable[Any]], None]
 
 
 @dataclass(frozen=True)
@@ -174,6 +176,19 @@ def release_scratch() -> None:
 def cores() -> int:
     """Cores this process may use."""
     return len(os.sched_getaffinity(0))
+
+
+@contextlib.contextmanager
+def threads_of(number: int) -> Iterator[Each]:
+    """`each(function, items)`, which calls the function for every item on so many threads and waits for all."""
+    with contextlib.ExitStack() as opened:
+        calls = opened.enter_context(ThreadPoolExecutor(number)).map if number > 1 else map
+
+        def each(function: Callable[[Any], object], items: Iterable[Any]) -> None:
+            for _ in calls(function, items):
+                pass
+
+        yield each
 
 
 def cpu() -> str:

@@ -19,7 +19,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from dmkl._util.files import finite
-from dmkl.errors import ConfigError, DeadlineReached, SolverError
+from dmkl.errors import ConfigError, DeadlineReached, Interrupted, SolverError
 from dmkl.events import Event, Note, PointDone, Progress, RoundDone
 
 if TYPE_CHECKING:
@@ -177,10 +177,12 @@ def conclude(console: Console, result: RunResult, config: Config) -> None:
     path, record = result.directory.path, result.summary["train"]
     console.result({**result.summary, "run": str(path)})
     gap, rounds = short(record["gap"]), count(record["rounds"], "round")
-    if record["out_of_time"]:
+    if not result.finished:
+        best = f"the best model is in {path}; run the same command"
+        if result.interrupted:
+            raise Interrupted(f"interrupted with a gap of {gap} after {rounds}", f"{best} again to continue")
         raise DeadlineReached(
-            f"out of time with a gap of {gap} after {rounds}",
-            f"the best model is in {path}; run the same command with a larger --max-time to continue",
+            f"out of time with a gap of {gap} after {rounds}", f"{best} with a larger --max-time to continue"
         )
     if not record["converged"]:
         raise SolverError(

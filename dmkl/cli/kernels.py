@@ -58,7 +58,7 @@ def kernels(
         console.result({**facts, "dry_run": True})
         return
     runtime = open_runtime(run.cluster, workers=run.workers, settings=experiment.config.cluster, note=console.note)
-    with console.progress(), interruptible(), runtime as open_workers:
+    with console.progress(), interruptible(console.note), runtime as open_workers:
         build(prepared, experiment.config, path, open_workers, console.observe)
     seconds = time.perf_counter() - started
     console.line("store", str(path), seconds=seconds)

@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 
 from dmkl.cli.console import Console, StageLines, cluster_options, output_options, read_overrides
-from dmkl.errors import NotTheSame
+from dmkl.errors import Interrupted, NotTheSame
 
 
 @click.command()
@@ -44,7 +44,9 @@ def rerun(run: str, output: str | None, console: Console, **named: object) -> No
             open_run(config, second, default_memory=memory, observer=console.observe, listener=listener) as context,
         ):
             repeat = tune_run if first.tuned.exists() else train_run
-            repeat(context)
+            result = repeat(context)
+        if not result.finished:
+            raise Interrupted("the second run did not end", "run the same command again")
         comparison = compare(first, second)
     for text in comparison.changed:
         console.line("changed", text)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import warnings
 from collections.abc import Hashable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -16,7 +15,6 @@ from typing import ClassVar, Self
 
 import numpy as np
 from sklearn.base import ClassifierMixin, RegressorMixin
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, validate_data
@@ -109,9 +107,6 @@ class KernelEstimator(KernelInput):
                 sample_weight=counts,
                 max_seconds=self.max_seconds,
             )
-        if not fit.converged:
-            message = f"the certified gap is {fit.worst_gap:.1e} after {fit.rounds} rounds, above tol = {self.tol:g}"
-            warnings.warn(message, ConvergenceWarning, stacklevel=3)
         self.model_ = make_model(origin, fit)
         self.kernel_weights_ = self.model_.weights
         self.kernel_names_ = [kernel.name for kernel in self.model_.bank.kernels]

@@ -25,7 +25,8 @@ SOLVING = """
 tol : float, default 1e-3
     The relative gap to certify: `fit` ends when (objective - lower bound) / |objective| is at most `tol`.
 max_seconds : float, default inf
-    Time limit of `fit`, after which the best model so far is kept with a `ConvergenceWarning`.
+    Time limit of solving, once the kernels are computed, after which the best model so far is kept with a
+    `ConvergenceWarning`.
 seed : int, default 0
     Seed of starting points and of randomised methods.
 cluster : str, default "none"

@@ -16,6 +16,7 @@ from typing import Protocol, TypeAlias
 
 import numpy as np
 
+from dmkl._util.stopping import end_if_late
 from dmkl._util.tiling import Grid
 from dmkl._util.types import Array, Block, Float32, Float64, Samples, Table
 from dmkl.config import construct
@@ -223,6 +224,7 @@ class Bank:
         for of, members in shared.items():
             tile = base_tile(pair, *of)
             for a in members:
+                end_if_late()
                 yield a, tile
 
     def tiles(self, pair: Pair, rows: Span, columns: Span, row_means: Float64) -> Iterator[tuple[int, Float32]]:

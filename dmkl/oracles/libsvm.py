@@ -4,7 +4,8 @@ One class on a precomputed kernel (C-SVC, -t 4), min over 0 <= alpha <= C, y'alp
 LIBSVM reads a kernel matrix as rows of {index, value} nodes; numpy writes all of them as one structured array, which
 serves every class with the same kernel (the stock Python conversion loops over entries and takes 70 times as long).
 LIBSVM stops on the optimality conditions, not on the gap: its eps is lowered, restarting cold, until the certificate
-holds. It keeps kernel rows in float32, so a float64 kernel is solved to about 1e-7, whatever `tol` says.
+holds. It keeps kernel rows in float32, so a float64 kernel is solved to about 1e-7, whatever `tol` says. A run of it
+cannot be interrupted: deadlines and signals are looked at between runs only.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmkl._util.machine import available
+from dmkl._util.stopping import must_stop
 from dmkl._util.types import Array, Float64, FloatArray
 from dmkl.errors import ResourceError, SolverError
 from dmkl.oracles.base import (
@@ -137,7 +139,7 @@ class LibsvmOracle:
             result = _certified(kernel, task, beta, steps)
             stuck = best is not None and result.gap > 0.5 * best.gap and eps < 1e-6
             best = result if best is None or result.gap < best.gap else best
-            if best.gap <= tol or stuck or eps <= _LEAST_EPS or steps >= max_steps:
+            if best.gap <= tol or stuck or eps <= _LEAST_EPS or steps >= max_steps or must_stop():
                 return best
             eps = max(eps * min(max(0.5 * tol / best.gap, 0.01), 0.3), _LEAST_EPS)
 

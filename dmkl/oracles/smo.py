@@ -20,6 +20,9 @@ freely, by the bits of a float: positive floats and their bits sort alike, and t
 sample's number, so that the maximum names its sample. Only the choice between near-equal samples feels those bits;
 the state stays exact float64. No sum's order depends on the machine or the thread: same input, same bits.
 
+Compiled code cannot hear of a deadline or a signal. So it pauses after a tenth of a second of work, with all of its
+state in arrays, and goes on from there with the same bits.
+
 The module has four parts: the problem restricted to some samples and the sweeps over it, the Newton step, the steps
 and when to stop, and the oracle.
 """
@@ -32,6 +35,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmkl._util.jit import jit
+from dmkl._util.stopping import must_stop
 from dmkl._util.types import Float32, Float64, FloatArray
 from dmkl.oracles.base import (
     LEAST_OBJECTIVE,
@@ -46,12 +50,16 @@ from dmkl.oracles.base import (
 )
 
 Members: TypeAlias = NDArray[np.uint32]
+Slots: TypeAlias = NDArray[np.int64]
 Index: TypeAlias = int | np.integer
 
 _ALL_BUT_SIGN = np.int64(0x7FFFFFFFFFFFFFFF)
 OPEN, SHUT = np.float32(0.0), np.float32(-np.inf)  # added to a slope, SHUT takes the sample out of a maximum
 _RIDGE = 1e-8  # share of the diagonal added to K_FF: float32 kernels are singular to within their rounding
-_GO, _DONE, _STALLED, _SHRINK, _NEWTON = 0, 1, 2, 3, 4
+_GO, _DONE, _STALLED, _SHRINK, _NEWTON, _PAUSE = 0, 1, 2, 3, 4, 5
+PORTION = 200_000_000  # kernel entries that are read between two pauses, at least
+# Places in `rest`, the numbers that steps go on from. Where it ends are (dual value, p'beta).
+_TAKEN, _BOUND, _DOUBT, _ROOM, _SHRINKING, _STEPS, _WHY, _TARGET, _LAST, _PORTION, _TOTALS = range(11)
 _ROUNDING = 1e-15  # a few units in the last place of a float64
 _WORTH_A_COPY = 0.6  # of the members: with fewer left, copying their rows pays
 
@@ -84,7 +92,7 @@ class Own(NamedTuple):
 
     rows: FloatArray  # K itself where every sample is a member, else `store`
     store: FloatArray  # rows of K on the members, in the order of their first use
-    slot: NDArray[np.int64]  # a member's row in `rows`, -1 for none yet; the last entry counts those stored
+    slot: Slots  # a member's row in `rows`, -1 for none yet; the last entry counts those stored
 
 
 @inlined
@@ -114,7 +122,12 @@ def own_rows(K: FloatArray, members: Members) -> Own:
     store = np.empty((a, a) if a < n else (0, 0), K.dtype)
     slot = np.full(a + 1, -1) if a < n else np.arange(a + 1)
     slot[a] = 0
-    return Own(store if a < n else K, store, slot)
+    return kept_rows(K, store, slot)
+
+
+@compiled
+def kept_rows(K: FloatArray, store: FloatArray, slot: Slots) -> Own:
+    return Own(store if slot.shape[0] <= K.shape[0] else K, store, slot)
 
 
 @inlined
@@ -273,10 +286,10 @@ def can_move(part: Part, centre: float, radius: float) -> Members:
 
 
 @compiled
-def factor(A: Float64) -> bool:
-    """A = U'U in the upper triangle of A, row by row; False where A is not positive definite."""
+def factor(A: Float64, first: int, last: int) -> bool:
+    """A = U'U in the upper triangle of A, rows `first` to `last` of it; False where A is not positive definite."""
     n = A.shape[0]
-    for k in range(n):
+    for k in range(first, last):
         if not A[k, k] > 0.0:
             return False
         pivot = np.sqrt(A[k, k])
@@ -309,32 +322,40 @@ def free_members(part: Part) -> Members:
 
 
 @compiled
-def newton_direction(K: FloatArray, part: Part, free: Members, intercept: bool) -> Float64:
-    """d; zero where K_FF is not positive definite."""
+def newton_matrix(K: FloatArray, part: Part, free: Members) -> Float64:
+    """The upper triangle of K_FF with a small ridge."""
     n = free.shape[0]
-    A, d, ones = np.empty((n, n)), np.zeros(n), np.ones(n)
+    A = np.empty((n, n))
     for r in range(n):
         source = K[part.members[free[r]]]
         for c in range(r, n):
             A[r, c] = source[part.members[free[c]]]
         A[r, r] *= 1.0 + _RIDGE
-    if factor(A):
-        for k in range(n):
-            d[k] = part.v[free[k]]
-        solve_factored(A, d)
-        if intercept:
-            solve_factored(A, ones)
-            b = ordered_sum(d) / ordered_sum(ones)
-            d -= b * ones
-            d -= ordered_sum(d) / n  # the remainder of cancellation, which would add up in sum(beta)
+    return A
+
+
+@compiled
+def newton_direction(part: Part, free: Members, U: Float64, intercept: bool) -> Float64:
+    """d, from the factor of K_FF."""
+    n = free.shape[0]
+    d, ones = np.empty(n), np.ones(n)
+    for k in range(n):
+        d[k] = part.v[free[k]]
+    solve_factored(U, d)
+    if intercept:
+        solve_factored(U, ones)
+        b = ordered_sum(d) / ordered_sum(ones)
+        d -= b * ones
+        d -= ordered_sum(d) / n  # the remainder of cancellation, which would add up in sum(beta)
     return d
 
 
 @compiled
-def newton_step(K: FloatArray, part: Part, own: Own, totals: Float64, intercept: bool) -> float:
+def newton_step(
+    K: FloatArray, part: Part, own: Own, totals: Float64, free: Members, U: Float64, intercept: bool
+) -> float:
     """Take the step; the share of the way to the optimum over F that the box allowed."""
-    free = free_members(part)
-    d = newton_direction(K, part, free, intercept)
+    d = newton_direction(part, free, U, intercept)
     change = np.zeros(part.v.shape[0])
     slope = curvature = linear = 0.0
     room = np.inf
@@ -376,6 +397,7 @@ class _Stop(NamedTuple):
     shrink: bool  # whether to leave for fewer members
     room: int  # steps left
     doubt: int  # how many times its cost in steps to wait before a Newton step
+    pause: int  # the number of steps after which to pause
 
 
 @compiled
@@ -403,12 +425,18 @@ def _verdict(
         return _STALLED, again
     if steps and stop.shrink and can_move(part, centre, radius).shape[0] < _WORTH_A_COPY * part.v.shape[0]:
         return _SHRINK, again
-    return (_NEWTON if _newton_is_due(part, steps, quiet, stop.doubt) else _GO), again
+    if _newton_is_due(part, steps, quiet, stop.doubt):
+        return _NEWTON, again
+    return (_PAUSE if steps >= stop.pause else _GO), again
 
 
 @compiled
-def _steps(K: FloatArray, part: Part, own: Own, totals: Float64, intercept: bool, stop: _Stop) -> tuple[int, int]:
-    """Steps on pairs until `_verdict` says to leave; (steps, verdict).
+def _steps(
+    K: FloatArray, part: Part, own: Own, totals: Float64, intercept: bool, stop: _Stop, steps: int, bound: int
+) -> tuple[int, int, int]:
+    """Steps on pairs until `_verdict` says to leave; (steps, bound, verdict), with the steps before a pause.
+
+    `bound` is the number of the last step that met a bound.
 
     Without intercept sum(beta) is free, and one more sample with a kernel row of zeros, a slope of 0 and no bounds
     makes it so: `real_i` and `real_j` tell a sample from that one.
@@ -417,7 +445,7 @@ def _steps(K: FloatArray, part: Part, own: Own, totals: Float64, intercept: bool
     mask, tau = index_mask(v.shape[0]), 1e-12 * stop.K_scale
     wide, narrow, tau32, two, none = np.int64(mask), np.int32(mask), np.float32(tau), np.float32(2.0), np.float32(0.0)
     ri = rj = row(K, part, own, 0)
-    steps, check, bound, up, down = 0, 0, 0, 0.0, 0.0  # the first sweep moves nothing
+    check, up, down = 0, 0.0, 0.0  # the first sweep moves nothing
     while True:
         i = move(part, own, ri, rj, up, down, wide)
         ri = row(K, part, own, i)
@@ -429,7 +457,7 @@ def _steps(K: FloatArray, part: Part, own: Own, totals: Float64, intercept: bool
             centre, radius = (top - 0.5 * most, 0.5 * most) if intercept else (0.0, max(top, most - top))
             verdict, check = _verdict(part, centre, radius, totals, steps, steps - bound, stop)
             if verdict != _GO:
-                return steps, verdict
+                return steps, bound, verdict
         rj = row(K, part, own, j)
         kjj, kij = np.float64(rows[rj, j]), np.float64(rows[ri, j]) if real_i else 0.0
         slope, curvature = top - v[j], max(kii + kjj - 2.0 * kij, tau)
@@ -441,7 +469,7 @@ def _steps(K: FloatArray, part: Part, own: Own, totals: Float64, intercept: bool
         room_j = beta[j] - lo[j] if real_j else np.inf
         step = min(slope / curvature, room_i, room_j)
         if not 0.0 < step < np.inf:
-            return steps, _STALLED
+            return steps, bound, _STALLED
         steps += 1
         up, down = step if real_i else 0.0, step if real_j else 0.0
         if real_i:
@@ -492,52 +520,100 @@ def _improve(
     members: Members,
     v: Float64,
     whole: tuple[Float64, ...],
-    totals: Float64,
     intercept: bool,
     stop: _Stop,
-) -> tuple[int, int]:
-    """Steps on ever fewer members until their own gap meets the target; (steps, verdict)."""
-    beta, steps, doubt = whole[1], 0, 1
-    part, own = restrict(members, v, whole), own_rows(K, members)
+    rest: Float64,
+    own: Own,
+) -> tuple[Members, Own, int]:
+    """Steps on ever fewer members until their own gap meets the target; (members, own, verdict).
+
+    `rest` says how far the steps on these members came before a pause.
+    """
+    beta, totals = whole[1], rest[_TOTALS:]
+    part, began = restrict(members, v, whole), rest[_TAKEN]
     while True:
         alone = stop.inflate and np.count_nonzero(part.beta) == np.count_nonzero(beta)
-        current = _Stop(stop.target, stop.p_scale, stop.K_scale, alone, stop.shrink, stop.room - steps, doubt)
-        taken, verdict = _steps(K, part, own, totals, intercept, current)
-        steps += taken
-        if verdict == _NEWTON:  # where bounds cut it short, the set of free samples was not settled: wait longer
-            doubt = 1 if newton_step(K, part, own, totals, intercept) > 0.05 else min(2 * doubt, 1024)
-            steps += 1
+        steps, bound, room, doubt = int(rest[_TAKEN]), int(rest[_BOUND]), int(rest[_ROOM]), int(rest[_DOUBT])
+        pause = int(began + max(rest[_PORTION] / (2 * part.v.shape[0]), 1.0))
+        current = _Stop(stop.target, stop.p_scale, stop.K_scale, alone, stop.shrink, room, doubt, pause)
+        taken, bound, verdict = _steps(K, part, own, totals, intercept, current, steps, bound)
+        rest[_STEPS] += taken - steps
+        if verdict == _PAUSE:
+            rest[_TAKEN], rest[_BOUND] = taken, bound
+            _put_back(part, v, beta)
+            return part.members, own, verdict
+        rest[_TAKEN], rest[_BOUND], rest[_ROOM], began = 0, 0, room - taken, 0.0
+        if verdict == _NEWTON:
+            free = free_members(part)
+            if free.shape[0] ** 3 > rest[_PORTION]:
+                _put_back(part, v, beta)
+                return part.members, own, verdict
+            U = newton_matrix(K, part, free)
+            share = newton_step(K, part, own, totals, free, U, intercept) if factor(U, 0, free.shape[0]) else 0.0
+            after_newton(rest, share)
             continue
         _put_back(part, v, beta)
         if verdict != _SHRINK:
-            return steps, verdict
-        members, doubt = _shrunk(part, intercept), 1
+            return part.members, own, verdict
+        members, rest[_DOUBT] = _shrunk(part, intercept), 1
         part, own = restrict(members, v, whole), own_rows(K, members)
 
 
 @compiled
-def maximise(
-    K: FloatArray, whole: tuple[Float64, ...], intercept: bool, inflate: bool, tol: float, max_steps: int
-) -> tuple[Float64, float, int]:
-    """Improve beta until the relative gap of scale * beta is at most tol; (K beta, scale, steps).
+def after_newton(rest: Float64, share: float) -> None:
+    """Count a Newton step. Where bounds cut it short, the set of free samples was not settled: wait longer."""
+    rest[_DOUBT] = 1.0 if share > 0.05 else min(2 * rest[_DOUBT], 1024.0)
+    rest[_STEPS] += 1
+    rest[_ROOM] -= 1
 
-    whole = p, beta, lo, hi, diagonal of K.
+
+@compiled
+def maximise(
+    K: FloatArray,
+    whole: tuple[Float64, ...],
+    intercept: bool,
+    inflate: bool,
+    tol: float,
+    max_steps: int,
+    rest: Float64,
+    members: Members,
+    v: Float64,
+    store: FloatArray,
+    slot: Slots,
+) -> tuple[Float64, float, Members, Float64, FloatArray, Slots]:
+    """Improve beta until the relative gap of scale * beta is at most tol, or until a pause.
+
+    whole = p, beta, lo, hi, diagonal of K. The first two results are K beta and the scale, unless this is a pause
+    (`rest[_WHY]`); the others are the last arguments of the next call.
     """
-    steps, verdict, target, last, whole_stalled = 0, _GO, 0.9 * tol, np.inf, False
+    scores, scale, shrink = v, 1.0, rest[_SHRINKING] > 0.0
     p_scale, K_scale = np.abs(whole[0]).max(), max(np.abs(whole[4]).max(), 1e-18)
-    totals = np.empty(2)  # the dual value, p'beta
+    own = kept_rows(K, store, slot)
     while True:
-        scores = row_scores(K, whole[1])
-        all_samples, gap, scale, members = _survey(scores, whole, totals, intercept, inflate)
-        if gap <= tol or steps >= max_steps or members.shape[0] == 0 or (whole_stalled and not gap < 0.9 * last):
-            return scores, scale, steps
-        shrink = verdict != _STALLED  # a part may have stalled where all samples together have not
-        if not shrink or members.shape[0] > _WORTH_A_COPY * scores.shape[0]:
-            members = all_samples.members
-        stop = _Stop(target, p_scale, K_scale, inflate, shrink, max_steps - steps, 1)
-        taken, verdict = _improve(K, members, all_samples.v, whole, totals, intercept, stop)
-        whole_stalled = verdict == _STALLED and not shrink
-        steps, target, last = steps + taken, 0.5 * target, gap
+        if rest[_WHY] not in (_PAUSE, _NEWTON):
+            verdict, last = rest[_WHY], rest[_LAST]
+            scores = row_scores(K, whole[1])
+            all_samples, gap, scale, members = _survey(scores, whole, rest[_TOTALS:], intercept, inflate)
+            whole_stalled = verdict == _STALLED and not shrink
+            if (
+                gap <= tol
+                or rest[_STEPS] >= max_steps
+                or members.shape[0] == 0
+                or (whole_stalled and not gap < 0.9 * last)
+            ):
+                rest[_WHY] = _DONE
+                return scores, scale, members, v, own.store, own.slot
+            shrink = verdict != _STALLED  # a part may have stalled where all samples together have not
+            if not shrink or members.shape[0] > _WORTH_A_COPY * scores.shape[0]:
+                members = all_samples.members
+            v, own = all_samples.v, own_rows(K, members)
+            rest[_TAKEN], rest[_BOUND], rest[_DOUBT], rest[_ROOM] = 0, 0, 1, max_steps - rest[_STEPS]
+            rest[_TARGET], rest[_LAST], rest[_SHRINKING] = 0.5 * rest[_TARGET], gap, 1.0 if shrink else 0.0
+        stop = _Stop(rest[_TARGET], p_scale, K_scale, inflate, shrink, 0, 0, 0)
+        members, own, why = _improve(K, members, v, whole, intercept, stop, rest, own)
+        rest[_WHY] = why
+        if why in (_PAUSE, _NEWTON):
+            return scores, scale, members, v, own.store, own.slot
 
 
 # The oracle.
@@ -581,8 +657,56 @@ class SmoOracle:
         p = task.y * (1.0 if task.linear is None else task.linear)
         lo, hi = np.minimum(task.y, 0.0) * task.upper, np.maximum(task.y, 0.0) * task.upper
         whole = (p, beta, lo, hi, kernel.diagonal)
-        scores, scale, steps = maximise(kernel.K, whole, intercept, task.linear is None, tol, max_steps)
+        scores, scale, steps = maximised(kernel.K, whole, intercept, task.linear is None, tol, max_steps)
         return certified(kernel, task, scale * beta, scale * scores, steps)
+
+
+def maximised(
+    K: FloatArray, whole: tuple[Float64, ...], intercept: bool, inflate: bool, tol: float, max_steps: int
+) -> tuple[Float64, float, int]:
+    """Improve beta in place until the gap of scale * beta is at most tol, or the steps or the time are used up.
+
+    Returns K beta, the scale and the number of steps. With an intercept sum(beta) stays what it is.
+
+    `whole` is p, beta, lo, hi and the diagonal of K, by sample.
+    """
+    rest = np.array((0, 0, 1, 0, 1, 0, _GO, 1.8 * tol, np.inf, PORTION, 0.0, 0.0))
+    members, v, store, slot = _NO_MEMBERS, _NO_SLOPES, _NO_ROWS[K.dtype], _NO_SLOTS
+    while True:
+        scores, scale, members, v, store, slot = maximise(
+            K, whole, intercept, inflate, tol, max_steps, rest, members, v, store, slot
+        )
+        if rest[_WHY] == _DONE:
+            return scores, scale, int(rest[_STEPS])
+        if rest[_WHY] == _NEWTON:
+            _large_newton_step(K, whole, intercept, rest, members, v, store, slot)
+        if must_stop():
+            rest[_WHY], max_steps = _GO, 0  # nothing but a look at where it is
+
+
+def _large_newton_step(
+    K: FloatArray,
+    whole: tuple[Float64, ...],
+    intercept: bool,
+    rest: Float64,
+    members: Members,
+    v: Float64,
+    store: FloatArray,
+    slot: Slots,
+) -> None:
+    """A Newton step on so many free samples that the factorisation lasts; left out where there is no time for it."""
+    part, own = restrict(members, v, whole), kept_rows(K, store, slot)
+    free = free_members(part)
+    U, f, share = newton_matrix(K, part, free), len(free), 0.0
+    rows = max(PORTION // f**2, 1)
+    if all(not must_stop() and factor(U, first, min(first + rows, f)) for first in range(0, f, rows)):
+        share = newton_step(K, part, own, rest[_TOTALS:], free, U, intercept)
+        _put_back(part, v, whole[1])
+    after_newton(rest, share)
+
+
+_NO_MEMBERS, _NO_SLOPES, _NO_SLOTS = np.empty(0, np.uint32), np.empty(0), np.zeros(1, np.int64)
+_NO_ROWS = {np.dtype(dtype): np.empty((0, 0), dtype) for dtype in (np.float32, np.float64)}
 
 
 SMO = SmoOracle()

@@ -44,6 +44,23 @@ def require_positive_C(C: float) -> None:
 
 
 @dataclass(frozen=True)
+class WithoutKernels:
+    """The model that uses no kernel: bounds that are known before any work."""
+
+    primal: Float64  # (m,), or (1,) where all classes are one problem
+    dual: Float64  # of the same shape
+    intercept: Float64  # (m,)
+
+    @classmethod
+    def of(cls, loss: Loss, Y: Float64, *, intercept: bool = True) -> WithoutKernels:
+        """The best constant scores under a loss, or scores of zero, for each column of Y."""
+        nothing = np.zeros(len(Y))
+        b = np.array([loss.intercept(y, nothing) if intercept else 0.0 for y in Y.T])
+        primal = np.array([loss.total(y, nothing + own) for y, own in zip(Y.T, b, strict=True)])
+        return cls(primal, np.array([-loss.conjugate(y, nothing) for y in Y.T]), b)
+
+
+@dataclass(frozen=True)
 class Formulation(ABC):
     """An optimisation problem with its constants."""
 
@@ -88,6 +105,10 @@ class Formulation(ABC):
         return [cls.usual_values(labels, given)]
 
     @abstractmethod
+    def without_kernels(self, Y: Float64, counts: Float64) -> WithoutKernels:
+        """The bounds of the model that uses no kernel, for targets (n, m) with factors of the losses (n,)."""
+
+    @abstractmethod
     def baseline(self, weights: Float64) -> Formulation:
         """The comparable formulation without learnt weights; `weights` (s,) or (m, s) are those that were learnt."""
 
@@ -116,6 +137,9 @@ class WithLoss(Formulation):
         values = np.asarray(y)
         numbers = values.ndim == 1 and values.dtype.kind in "iuf" and len(np.unique(values)) > 2
         return "regression" if self.own_loss().regression and numbers else "auto"
+
+    def without_kernels(self, Y: Float64, counts: Float64) -> WithoutKernels:
+        return WithoutKernels.of(self.own_loss().counting(counts), Y)
 
     @classmethod
     def usual_values(cls, labels: Labels, given: Candidates) -> Values:

@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike
 from dmkl._util.types import Float64, Mask
 from dmkl.data import Labels, make_labels
 from dmkl.errors import ConfigError, did_you_mean
-from dmkl.problems.base import Candidates, Formulation, Values, grids_below_largest
+from dmkl.problems.base import Candidates, Formulation, Values, WithoutKernels, grids_below_largest
 from dmkl.problems.norms import GroupNorm, groups_of
 from dmkl.stack import KernelStack
 
@@ -152,6 +152,10 @@ class MIKL(Formulation):
 
     def stretch(self, start: Formulation) -> float:
         return 1.0
+
+    def without_kernels(self, Y: Float64, counts: Float64) -> WithoutKernels:
+        m = Y.shape[1]
+        return WithoutKernels(np.full(m, float(len(Y))), np.zeros(m), np.zeros(m))
 
     def baseline(self, weights: Float64) -> MIKL:
         """The norm that chooses neither samples nor kernels."""

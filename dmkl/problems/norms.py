@@ -71,6 +71,15 @@ class MixedNorm:
         """The primal exponent across groups."""
         return np.inf if self.rho == 1 else self.rho / (self.rho - 1)
 
+    def size(self, weights: Float64) -> float:
+        """For rho >= 2: the dual norm of effective weights, whose unit ball holds those of every solution."""
+        totals = self.total(weights)
+        largest = float(totals.max())
+        if self.rho == 2 or not largest > 0:
+            return largest
+        p = self.rho / (self.rho - 2)
+        return largest * float(((totals / largest) ** p).sum() ** (1 / p))
+
     def radii(self, forms: Float64) -> Float64:
         """N_j, the largest sqrt(D_a) of each group."""
         largest = np.zeros(self.count)
@@ -78,14 +87,14 @@ class MixedNorm:
         return np.sqrt(largest)
 
     def slope(self, radii: Float64) -> Float64:
-        """Gradient of 1/2 ||N||_rho^2 at N > 0; the weights of a group sum to slope / N."""
+        """Gradient of 1/2 ||N||_rho^2, zero where all N are; the weights of a group sum to slope / N."""
         largest = radii.max()
-        scaled = radii / largest
+        scaled = radii / max(largest, TINY)
         return np.asarray(largest * (scaled**self.rho).sum() ** (2 / self.rho - 1) * scaled ** (self.rho - 1))
 
     def curvature(self, radii: Float64) -> Float64:
         """Hessian of 1/2 ||N||_rho^2 at N > 0."""
-        scaled, rho = radii / radii.max(), self.rho
+        scaled, rho = np.maximum(radii / radii.max(), TINY), self.rho
         total = (scaled**rho).sum()
         power = scaled ** (rho - 1)
         hessian = (2 - rho) * total ** (2 / rho - 2) * np.outer(power, power)

@@ -16,7 +16,7 @@ import numpy as np
 from dmkl._util.types import Float64
 from dmkl.data import Labels
 from dmkl.errors import ConfigError
-from dmkl.problems.base import MINOR, Candidates, Formulation, Values, require_positive_C
+from dmkl.problems.base import MINOR, Candidates, Formulation, Values, WithoutKernels, require_positive_C
 from dmkl.problems.uniform import BoundedByC, UniformMKL
 
 LOSSES = ("multiclass", "hinge")
@@ -111,6 +111,10 @@ class Obscure(Formulation):
         if self.C and start.C:
             return float(self.C / start.C)
         return float(start.lam / self.lam) if self.lam and start.lam else 1.0  # too large ones are projected
+
+    def without_kernels(self, Y: Float64, counts: Float64) -> WithoutKernels:
+        columns = 1 if self.loss == "multiclass" else Y.shape[1]  # a loss of 1 each, for every sample
+        return WithoutKernels(np.array([float(columns)]), np.zeros(1), np.zeros(Y.shape[1]))
 
     def baseline(self, weights: Float64) -> UniformMKL:
         """The average kernel, with the total weight of these kernels, which makes the same C comparable."""

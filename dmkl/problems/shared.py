@@ -17,8 +17,10 @@ from typing import ClassVar
 
 import numpy as np
 
+from dmkl._util.types import Float64
 from dmkl.errors import ConfigError
-from dmkl.problems.base import MINOR, require_positive_C
+from dmkl.problems.base import MINOR, WithoutKernels, require_positive_C
+from dmkl.problems.losses import loss_of
 from dmkl.problems.uniform import BoundedByC
 
 
@@ -82,3 +84,8 @@ class SharedMKL(BoundedByC):
             raise ConfigError(f"eta should be positive, or 0 for scale-free steps, not {self.eta}")
         if not (isinstance(self.batch, int) and self.batch >= 1):
             raise ConfigError(f"batch should be a whole number of at least 1, not {self.batch}")
+
+    def without_kernels(self, Y: Float64, counts: Float64) -> WithoutKernels:
+        alone = WithoutKernels.of(loss_of("hinge").counting(self.C * counts), Y, intercept=self.intercept)
+        together = np.sum if self.mode == "sum" else np.max
+        return WithoutKernels(np.array([together(alone.primal)]), np.array([together(alone.dual)]), alone.intercept)

@@ -13,8 +13,8 @@ from typing import ClassVar
 
 from dmkl._util.types import Float64
 from dmkl.errors import ConfigError
-from dmkl.problems.base import MINOR, Candidates, Formulation, WithLoss, require_positive_C
-from dmkl.problems.losses import LossLike
+from dmkl.problems.base import MINOR, Candidates, Formulation, WithLoss, WithoutKernels, require_positive_C
+from dmkl.problems.losses import LossLike, loss_of
 
 
 class BoundedByC(Formulation):
@@ -30,6 +30,9 @@ class BoundedByC(Formulation):
 
     def stretch(self, start: Formulation) -> float:
         return self.C / start.C if isinstance(start, BoundedByC) else 1.0
+
+    def without_kernels(self, Y: Float64, counts: Float64) -> WithoutKernels:
+        return WithoutKernels.of(loss_of("hinge").counting(self.C * counts), Y)
 
     def baseline(self, weights: Float64) -> Formulation:
         return UniformMKL(C=self.C)
@@ -82,6 +85,9 @@ class UniformMKL(WithLoss, BoundedByC):
         super().__post_init__()
         if not (self.intercept or self.loss == "hinge"):
             raise ConfigError("only the hinge loss can do without an intercept")
+
+    def without_kernels(self, Y: Float64, counts: Float64) -> WithoutKernels:
+        return WithoutKernels.of(self.own_loss().counting(self.C * counts), Y, intercept=self.intercept)
 
     def baseline(self, weights: Float64) -> UniformMKL:
         return self

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import signal
-import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from types import FrameType
 from typing import Protocol
 
 import numpy as np
 
 from dmkl._util.machine import Budget, resident
+from dmkl._util.stopping import stopped_by
 from dmkl._util.units import parse_bytes, parse_seconds
 from dmkl.config import Config
 from dmkl.errors import ResourceError
@@ -22,6 +21,8 @@ from dmkl.run.directory import KernelRecord, RunDirectory, ScoreRecord, TrainRec
 from dmkl.runtime import Runtime, open_runtime
 from dmkl.stack import KernelStack, open_stack
 from dmkl.store import KernelStore
+
+STOPPING = "stopping: the best model so far is being saved; Ctrl-C again ends at once"
 
 
 class StageListener(Protocol):
@@ -163,7 +164,7 @@ def open_run(
 
     with (
         directory.exclusive(),
-        interruptible(),
+        interruptible(note),
         open_runtime(
             config.run.cluster,
             workers=config.run.workers,
@@ -190,21 +191,11 @@ def memory_budget(config: Config, default: int = 0) -> Budget:
 
 
 @contextmanager
-def interruptible() -> Iterator[None]:
-    """Raise KeyboardInterrupt at the first SIGTERM and ignore later ones while the body cleans up.
+def interruptible(note: Callable[[str], None] = lambda text: None) -> Iterator[None]:
+    """Ctrl-C and SIGTERM, which batch systems send, end a solver that runs with its best solution so far.
 
-    Batch systems send SIGTERM, and worker jobs have to be cancelled before the coordinator exits.
+    At other times they raise KeyboardInterrupt, as a second Ctrl-C does in any case. Later SIGTERMs are ignored: worker
+    jobs have to be cancelled before the coordinator exits.
     """
-    if threading.current_thread() is not threading.main_thread():
+    with stopped_by((signal.SIGINT, signal.SIGTERM), lambda: note(STOPPING)):
         yield
-        return
-
-    def interrupt(number: int, frame: FrameType | None) -> None:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)

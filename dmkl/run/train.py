@@ -16,6 +16,7 @@ import numpy as np
 
 from dmkl._util.files import finite, read_json, write_atomically, write_json
 from dmkl._util.machine import peak_resident
+from dmkl._util.stopping import Stopped, deadline, stop_requested
 from dmkl._util.types import Table
 from dmkl.config import Config, Settings, SolveConfig, parse_config
 from dmkl.data import Dataset, Labels, check_folds
@@ -52,10 +53,12 @@ TRAIN_KEYS = ("gap", "objective", "rounds", "passes", "svm_calls")
 
 @dataclass(frozen=True)
 class RunResult:
-    """The records of a finished run and its directory."""
+    """The records of a run and its directory."""
 
     summary: Summary
     directory: RunDirectory
+    finished: bool  # else the time was up, and the same command continues
+    interrupted: bool  # whether it was up because somebody asked
 
 
 def train_run(run: RunContext) -> RunResult:
@@ -98,6 +101,7 @@ def tune_run(run: RunContext) -> RunResult:
         method=solving.method,
         max_rounds=solving.max_rounds,
         max_seconds=run.deadline.left,
+        warn=False,
         runtime=runtime,
         folder=run.directory.tuning,
         observer=run.observe,
@@ -135,6 +139,13 @@ def finish(
     tuned : TuneRecord, optional
         The record of the search that chose the formulation.
     """
+    with deadline(run.deadline.left):
+        return _finish(run, inputs, stack, formulation, tuned)
+
+
+def _finish(
+    run: RunContext, inputs: TrainingInputs, stack: KernelStack, formulation: Formulation, tuned: TuneRecord | None
+) -> RunResult:
     directory = run.directory
     started = time.perf_counter()
     stack.observer = run.observe
@@ -149,22 +160,26 @@ def finish(
     summary: Summary = {"kernels": inputs.record, "train": record}
     if tuned is not None:
         summary = {"kernels": inputs.record, "tune": tuned, "train": record}
-    if inputs.test is not None and inputs.test.labels is not None:
+    finished = not (fit.out_of_time or stop_requested())
+    if inputs.test is not None and inputs.test.labels is not None and not stop_requested():
         metric = run.config.tune.metric if tuned is not None else ""  # what a search was decided by leads its scores
-        scores = _score(run, model, inputs.test, inputs.test.labels, metric)
-        if run.config.solve.baselines and len(inputs.store.bank) > 1:
-            _add_baselines(scores, run, inputs, stack, fit, metric)
-        summary["score"] = scores
-        run.listener.scored(scores)
+        try:
+            summary["score"] = _score(run, model, inputs.test, inputs.test.labels, metric)
+            if finished and run.config.solve.baselines and len(inputs.store.bank) > 1:
+                _add_baselines(summary["score"], run, inputs, stack, fit, metric)
+        except Stopped:  # the model is saved; scores can wait
+            finished = False
+        if "score" in summary:
+            run.listener.scored(summary["score"])
     for text in stack.news():
         run.observe(Note(text))
     directory.keep_timeline(run.runtime)
-    contents = replace(read_run(directory), summary=dict(summary), finished=not fit.out_of_time)
+    contents = replace(read_run(directory), summary=dict(summary), finished=finished)
     write_report(directory.report, contents)
-    if not fit.out_of_time:  # an unfinished run can be continued with more time
+    if finished:  # an unfinished run can be continued with more time
         directory.finish(summary)
     run.listener.report_written(str(directory.report))
-    return RunResult(summary, directory)
+    return RunResult(summary, directory, finished, interrupted=not finished and stop_requested())
 
 
 def _solve(
@@ -188,6 +203,7 @@ def _solve(
         max_seconds=max_seconds,
         checkpoint=checkpoint,
         observer=observer,
+        warn=False,
     )
 
 
@@ -239,14 +255,17 @@ def _add_baselines(
 
     def metrics(kernels: list[int]) -> Metrics:
         alone = _solve(stack.choose(kernels), inputs.labels, formulation, BASELINE)
+        if alone.out_of_time:
+            raise Stopped
         model = make_model(store, alone, kernels)
         return measure(model.decision(test, run.runtime), truth, metric)
 
-    scores["average"] = {"kernel": "", "metrics": metrics(list(range(store.s)))}
+    average: KernelMetrics = {"kernel": "", "metrics": metrics(list(range(store.s)))}
     single: list[KernelMetrics] = [
         {"kernel": kernel.name, "metrics": metrics([a])} for a, kernel in enumerate(store.bank.kernels)
     ]
     leading = leading_metric(truth.task, metric)
+    scores["average"] = average
     scores["best_single"] = max(single, key=lambda found: leading.sign * found["metrics"][leading.name])
 
 

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import sys
+import itertools
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
 from typing import Protocol, TypeVar
 
-import threadpoolctl
-
 from dmkl._util.machine import cores
+from dmkl._util.stopping import Tasks, end_if_late, must_stop
+from dmkl.runtime.blas import one_blas_thread
 from dmkl.runtime.timeline import Timeline
 
 R = TypeVar("R")
@@ -41,7 +40,8 @@ class Runtime(Protocol):
         """Compute `function(*task)` for every task; the results come in the order of the tasks.
 
         The order makes every reduction over results the same on 1 thread and on 4 workers. Only a bounded number of
-        tasks is in flight, so results that wait for their turn fit in memory.
+        tasks is in flight, so results that wait for their turn fit in memory. Tasks have the limits of the caller
+        (`dmkl._util.stopping`); `Stopped` is raised where there is no time left for another task.
         """
 
     def hold(self, function: Callable[..., R], *arguments: object) -> R:
@@ -55,46 +55,6 @@ class Runtime(Protocol):
 
     def timeline(self) -> Timeline:
         """Which worker was busy when, since this runtime was opened."""
-
-
-class _BlasPin:
-    """Limits BLAS to one thread while anybody is inside. The limit is process-wide: the last one out restores it."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._users = 0
-        self._limit: threadpoolctl.threadpool_limits | None = None
-        self._modules = -1  # their number at the last search for libraries, which takes 5 ms: longer than a small solve
-        self._libraries: threadpoolctl.ThreadpoolController | None = None
-
-    @contextmanager
-    def __call__(self) -> Iterator[None]:
-        with self._lock:
-            self._users += 1
-            if self._users == 1:
-                self._limit = self._controller().limit(limits=1, user_api="blas")
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._users -= 1
-                if self._users == 0 and self._limit is not None:
-                    self._limit.restore_original_limits()
-
-    def _controller(self) -> threadpoolctl.ThreadpoolController:
-        """The libraries with threads of their own; searched again after imports, which may bring others."""
-        if self._libraries is None or len(sys.modules) != self._modules:
-            self._modules, self._libraries = len(sys.modules), threadpoolctl.ThreadpoolController()
-        return self._libraries
-
-
-one_blas_thread = _BlasPin()
-
-
-def run_task(function: Callable[..., R], *arguments: object) -> R:
-    """Run a task as every runtime does: with one BLAS thread, so that its bits do not depend on the machine."""
-    with one_blas_thread():
-        return function(*arguments)
 
 
 def itself(value: R) -> R:
@@ -118,24 +78,32 @@ class Local:
         return type(self), (self.workers,)
 
     def map(self, function: Callable[..., R], tasks: Iterable[tuple[object, ...]]) -> Iterator[R]:
+        waiting = iter(tasks)
+        first = list(itertools.islice(waiting, 2))
+        waiting = itertools.chain(first, waiting)
+        must_stop()  # noticed now, so that these tasks have time
         with one_blas_thread():
-            if self.workers == 1:
-                for task in tasks:
+            if self.workers == 1 or len(first) < 2:  # nothing to fan out: a single task may have all cores
+                for task in waiting:
                     yield self._timed(function, task)
                 return
-            yield from self._map_threads(function, tasks)
+            yield from self._map_threads(function, waiting)
 
     def _map_threads(self, function: Callable[..., R], tasks: Iterable[tuple[object, ...]]) -> Iterator[R]:
         pending: deque[Future[R]] = deque()
+        limited = Tasks()
         pool = ThreadPoolExecutor(self.workers, thread_name_prefix=POOL)
         try:
             for task in tasks:
-                pending.append(pool.submit(self._timed, function, task))
+                pending.append(pool.submit(limited.run, self._run, function, task))
                 if len(pending) >= self.in_flight * self.workers:
                     yield pending.popleft().result()
             while pending:
                 yield pending.popleft().result()
-        finally:  # also on an error or Ctrl-C: tasks that have not started never start
+        except BaseException:  # an error, Ctrl-C, or nobody wants the rest
+            limited.stop()
+            raise
+        finally:  # tasks that have not started never start
             pool.shutdown(cancel_futures=True)
 
     def hold(self, function: Callable[..., R], *arguments: object) -> R:
@@ -147,7 +115,12 @@ class Local:
     def timeline(self) -> Timeline:
         return self._timeline
 
+    def _run(self, function: Callable[..., R], task: tuple[object, ...]) -> R:
+        with one_blas_thread():
+            return self._timed(function, task)
+
     def _timed(self, function: Callable[..., R], task: tuple[object, ...]) -> R:
+        end_if_late()
         started = time.time()
         try:
             return function(*task)

@@ -158,7 +158,7 @@ class LocalProcesses(KnownWorkers):
             n_workers=self._count,
             threads_per_worker=1,
             dashboard_address="127.0.0.1:0",  # None would still open port 8787
-            silence_logs=logging.ERROR,
+            silence_logs=logging.CRITICAL,  # errors of tasks come back; others are those of processes that end
         )
         self._client = connect_client(self._cluster, "this machine refuses connections to itself")
         check_workers(self._client)

@@ -8,6 +8,7 @@ want of a cluster says so in one line.
 
 from __future__ import annotations
 
+import contextlib
 import time
 import uuid
 from collections import deque
@@ -21,10 +22,11 @@ from distributed import Client, Future, KilledWorker, get_worker
 from distributed.client import ClosedClientError
 from distributed.comm.core import CommClosedError
 
+from dmkl._util import stopping
 from dmkl._util.machine import keep_freed
 from dmkl.errors import ClusterError
 from dmkl.runtime import connections
-from dmkl.runtime.base import run_task
+from dmkl.runtime.blas import one_blas_thread
 from dmkl.runtime.connections import Absence, ClientConnection, Connection, Refused
 from dmkl.runtime.timeline import Timeline
 
@@ -43,6 +45,8 @@ class RecoveryOptions:
         Tasks per worker thread that may be running or waiting for their turn.
     poll
         Seconds without a result before the workers are looked at.
+    attention
+        Seconds after which a wait looks at its deadline, and at requests to stop.
     look
         Seconds after which the workers are looked at even though results keep coming.
     resubmits
@@ -61,6 +65,7 @@ class RecoveryOptions:
 
     in_flight: int = 4
     poll: float = 5.0
+    attention: float = 0.5
     look: float = 30.0
     resubmits: int = 2
     recovery: float = 120.0
@@ -76,10 +81,11 @@ OPTIONS = RecoveryOptions()
 class RemoteValue(Generic[R]):
     """A value on the cluster, with the function and arguments that it can be computed from again."""
 
-    __slots__ = ("__weakref__", "arguments", "function", "future", "generation")
+    __slots__ = ("__weakref__", "arguments", "function", "future", "generation", "held")
 
-    def __init__(self, function: Callable[..., R], arguments: tuple[object, ...]) -> None:
+    def __init__(self, function: Callable[..., R], arguments: tuple[object, ...], *, held: bool = False) -> None:
         self.function, self.arguments = function, arguments
+        self.held = held  # for other tasks, maybe those of later calls, so there is no limit to its time
         self.future: Future | None = None
         self.generation = -1
 
@@ -104,6 +110,7 @@ class DaskRuntime:
         self.workers, self.memory = self._connection.size(self.client)
         self._generation = 0
         self._recoveries = 0
+        self._passed_on: tuple[str, ...] = ()  # requests to stop that the workers know of
         self._watched = time.monotonic()
         self._session = uuid.uuid4().hex[:8]
         self.submitted = 0  # tasks so far, held values included
@@ -114,9 +121,10 @@ class DaskRuntime:
 
     def map(self, function: Callable[..., R], tasks: Iterable[tuple[object, ...]]) -> Iterator[R]:
         pending: deque[RemoteValue[R]] = deque()
+        stopping.must_stop()  # noticed now, so that these tasks have time
         try:
             for task in tasks:
-                pending.append(self._submit(function, task))
+                pending.append(self._submit(RemoteValue(function, task)))
                 if len(pending) >= self._options.in_flight * self.workers:
                     yield self._result(pending.popleft())
             while pending:
@@ -127,10 +135,9 @@ class DaskRuntime:
                     remote.future.release()
 
     def hold(self, function: Callable[..., R], *arguments: object) -> R:
-        return cast(R, self._submit(function, arguments))  # tasks receive the value itself
+        return cast(R, self._submit(RemoteValue(function, arguments, held=True)))  # tasks receive the value itself
 
-    def _submit(self, function: Callable[..., R], arguments: tuple[object, ...]) -> RemoteValue[R]:
-        remote = RemoteValue(function, arguments)
+    def _submit(self, remote: RemoteValue[R]) -> RemoteValue[R]:
         while True:
             try:
                 self._place(remote)
@@ -177,7 +184,8 @@ class DaskRuntime:
             key = f"dmkl-{remote.function.__name__}-{self._session}-{self.submitted}"
             self.submitted += 1
             with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1TB"}):
-                future = self.client.submit(run_there, remote.function, *arguments, key=key, pure=False)
+                limits = None if remote.held else stopping.sent()
+                future = self.client.submit(run_there, limits, remote.function, *arguments, key=key, pure=False)
             remote.future, remote.generation = future, self._generation
         return future
 
@@ -197,7 +205,7 @@ class DaskRuntime:
             future = None
             try:
                 future = self._place(remote)
-                value = cast(R, self._wait(future))
+                value = self._wait(future)
             except KilledWorker as error:
                 attempts += 1
                 if attempts > self._options.resubmits:
@@ -215,27 +223,41 @@ class DaskRuntime:
                 attempts = self._lost(error, attempts)
             else:
                 self._recoveries = 0
-                return value
+                if isinstance(value, Late):
+                    raise stopping.Stopped
+                return cast(R, value)
 
     def _wait(self, future: Future) -> object:
-        absence = Absence()
+        absence, polled = Absence(), time.monotonic()
         while True:
             if time.monotonic() - self._watched > self._options.look:
                 self._watch()
+            stopping.end_if_late()
+            self._pass_on_requests()
             try:
-                return future.result(timeout=self._options.poll)
+                return future.result(timeout=self._options.attention)
             except TimeoutError:
-                if future.done():  # raised by the task itself
+                if future.status == "error":  # raised by the task itself
                     raise
             except UnboundLocalError as error:  # dask/distributed#8514: how a cancelled wait for a result ends
                 if future.status == "error":  # raised by the task itself
                     raise
                 raise CancelledError from error
+            if time.monotonic() - polled < self._options.poll:
+                continue
+            polled = time.monotonic()
             if not absence.tolerated(self._watch(), self._connection.patience):
                 raise ClusterError(
                     f"the cluster has had no worker for {self._connection.patience:.0f} s",
                     "start workers and run the same command again; it continues from its checkpoint",
                 )
+
+    def _pass_on_requests(self) -> None:
+        """Have the workers told, whose tasks cannot see it, that somebody asked to stop."""
+        names = stopping.requests_made()
+        if names != self._passed_on:
+            self._passed_on = names
+            self.client.loop.add_callback(_tell, self.client, names)
 
     def _watch(self) -> int:
         self._watched = time.monotonic()
@@ -269,7 +291,7 @@ class DaskRuntime:
             except (ClusterError, *GONE) as failure:
                 if time.monotonic() + delay > deadline:
                     raise _gone(error) from failure
-                time.sleep(delay)
+                _sleep(delay)
                 delay = min(2 * delay, self._options.longest_delay)
             else:
                 self._generation += 1
@@ -278,10 +300,37 @@ class DaskRuntime:
                 return
 
 
-def run_there(function: Callable[..., R], *arguments: object) -> R:
-    """A task on a worker."""
+async def _tell(client: Client, names: tuple[str, ...]) -> None:
+    """Make requests to stop on all workers; one that does not hear of it ends when its task does."""
+    with contextlib.suppress(Exception, CancelledError):
+        await client._run(stopping.request_here, names, on_error="ignore")
+
+
+class Late:
+    """In place of the result of a task that there was no time for; distributed would log `Stopped` as an error."""
+
+
+def run_there(limits: stopping.Sent | None, function: Callable[..., R], *arguments: object) -> R | Late:
+    """A task on a worker, which may have one core of its machine, under the limits that its sender is under."""
     keep_freed()
-    return run_task(function, *arguments)
+    with one_blas_thread(cores=1):
+        if limits is None:
+            return function(*arguments)
+        try:
+            with stopping.received(limits):
+                stopping.end_if_late()
+                return function(*arguments)
+        except stopping.Stopped:
+            return Late()
+
+
+def _sleep(seconds: float) -> None:
+    """Wait; `Stopped` if the run has to end meanwhile."""
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        if stopping.must_stop():
+            raise stopping.Stopped
+        time.sleep(min(seconds, OPTIONS.attention))
 
 
 def _discard_failed(remote: RemoteValue[R]) -> None:

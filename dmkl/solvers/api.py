@@ -5,6 +5,9 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import itertools
+import signal
+import sys
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,12 +15,15 @@ from typing import TypedDict, TypeVar, Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy.sparse import csc_array
 
+from dmkl._util.stopping import stopped_by
 from dmkl._util.types import Float64, StrPath
 from dmkl.data import Labels, make_labels
 from dmkl.errors import ConfigError, DataError
 from dmkl.events import Observer, ignore
-from dmkl.problems.base import Constant, Formulation, describe
+from dmkl.problems.base import Constant, Formulation, WithoutKernels, describe
+from dmkl.runtime.blas import one_blas_thread
 from dmkl.solvers import methods
 from dmkl.solvers.loop import Checkpoint, run
 from dmkl.solvers.problem import Problem
@@ -58,7 +64,7 @@ class Fit:
     converged : bool
         Whether every gap is at most the tolerance.
     out_of_time : bool
-        Whether `max_seconds` ended the run.
+        Whether `max_seconds` ended the run, or a request to stop.
     classes : tuple of str
         Names of the classes or labels, in the order of the columns of `coef`.
     task : str
@@ -149,6 +155,7 @@ def solve(
     start: Fit | None = None,
     checkpoint: StrPath | None = None,
     observer: Observer = ignore,
+    warn: bool = True,
 ) -> Fit:
     """Solve a formulation to a certified relative gap for every class.
 
@@ -175,18 +182,26 @@ def solve(
     max_rounds : int
         The most rounds of the outer loop.
     max_seconds : float
-        The most time; at least one round is done.
+        The most time, without that of reading labels and checking kernels. A round that would take more than a few
+        seconds longer is cut short.
     start : Fit, optional
         A fit of the same samples and classes with other constants, whose solution saves rounds.
     checkpoint : str or path, optional
         Where the state is saved after every round; a run that was cut short continues from there.
     observer : callable
         Receives the events of `dmkl.events`.
+    warn : bool
+        Whether to warn of a gap above `tol`.
 
     Returns
     -------
     Fit
         The best solution; `converged` says whether every gap is at most `tol`.
+
+    Warns
+    -----
+    ConvergenceWarning
+        Of scikit-learn: if a gap is above `tol`. It says what to try.
 
     Raises
     ------
@@ -200,6 +215,9 @@ def solve(
         If the checkpoint is damaged or belongs to another problem.
     ResourceError
         If a compact problem does not fit in memory.
+    KeyboardInterrupt
+        At Ctrl-C, once the checkpoint is saved. Its attribute `fit` is the best solution so far. A second Ctrl-C does
+        not wait for that.
 
     Examples
     --------
@@ -235,15 +253,20 @@ def solve(
         sample_weight=counts,
         observer=observer,
     )
-    solver = chosen.solver(formulation, problem)
     kept = Checkpoint(Path(checkpoint), identify(problem, formulation)) if checkpoint is not None else None
-    try:
-        outcome = run(problem, solver, max_rounds=max_rounds, max_seconds=max_seconds, checkpoint=kept)
-    finally:
-        if client is not None:
-            runtime.close()
+    python_handles = signal.getsignal(signal.SIGINT) is signal.default_int_handler  # nobody else does: neither do we
+    with stopped_by((signal.SIGINT,) if python_handles else ()) as interrupt:
+        try:
+            with one_blas_thread(cores=None if runtime.remote else runtime.workers):
+                solver = chosen.solver(formulation, problem)
+                outcome = run(problem, solver, max_rounds=max_rounds, max_seconds=max_seconds, checkpoint=kept)
+        finally:
+            if client is not None:
+                runtime.close()
     state = outcome.state
-    return Fit(
+    if not outcome.converged:
+        state = _bounded(state, formulation.without_kernels(problem.Y, problem.counts), tol)
+    fit = Fit(
         formulation=formulation,
         objective=_number_if_one(state.primal),
         dual=_number_if_one(state.dual),
@@ -260,6 +283,66 @@ def solve(
         task=labels.task,
         history=outcome.history,
         state=state,
+    )
+    if interrupt.made:
+        raise SolveInterrupted(fit)
+    if warn and not fit.converged:
+        _warn(fit, tol, max_rounds, chosen)
+    return fit
+
+
+def _warn(fit: Fit, tol: float, max_rounds: int, method: methods.Method) -> None:
+    """Warn the caller outside of dmkl that a fit is not solved, and say what to try."""
+    from sklearn.exceptions import ConvergenceWarning
+
+    others = [f"'{other.name}'" for other in methods.methods_of(fit.formulation) if other.name != method.name]
+    another = f"the method {' or '.join(others)}, " if others else ""
+    remedy = (
+        "Allow more max_seconds; with a checkpoint the same call continues."
+        if fit.out_of_time
+        else "Allow more max_rounds."
+        if fit.rounds >= max_rounds
+        else f"Further rounds gain nothing: try {another}kernels of similar scale, or a larger tol."
+    )
+    rounds = f"{fit.rounds} round" + "s" * (fit.rounds != 1)
+    gap = f"the certified gap is {fit.worst_gap:.1e} after {rounds}, above tol = {tol:g}"
+    warnings.warn(f"{describe(fit.formulation)}: {gap}. {remedy}", ConvergenceWarning, stacklevel=_depth_outside())
+
+
+def _depth_outside() -> int:
+    """The `stacklevel` that names the line outside of dmkl, for a warning of the caller of this function."""
+    frame, depth = sys._getframe(1), 1
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("dmkl."):
+        frame, depth = frame.f_back, depth + 1
+    return depth
+
+
+class SolveInterrupted(KeyboardInterrupt):
+    """Ctrl-C during `solve`, after the checkpoint was saved; `fit` is the best solution so far."""
+
+    def __init__(self, fit: Fit) -> None:
+        super().__init__(fit)
+        self.fit = fit
+
+    def __str__(self) -> str:
+        return f"solve was interrupted with a gap of {self.fit.worst_gap:.1e}; the exception's `fit` is the solution"
+
+
+def _bounded(state: State, nothing: WithoutKernels, tol: float) -> State:
+    """The state with the bounds of no kernels for problems that are not solved, and none used where that is better."""
+    unsolved = state.gap > tol
+    worse = unsolved & (state.primal > nothing.primal)
+    dual = np.where(unsolved, np.maximum(state.dual, nothing.dual), state.dual)
+    m = len(state.intercept)
+    classes = np.broadcast_to(worse, m)
+    coef = csc_array(state.coef.multiply(np.repeat(~classes, state.coef.shape[1] // m)[None]))
+    coef.eliminate_zeros()
+    return dataclasses.replace(
+        state,
+        primal=np.where(worse, nothing.primal, state.primal),
+        dual=dual,
+        intercept=np.where(classes, nothing.intercept, state.intercept),
+        coef=coef if worse.any() else state.coef,
     )
 
 
@@ -315,6 +398,7 @@ class SolveOptions(TypedDict, total=False):
     max_rounds: int
     max_seconds: float
     observer: Observer
+    warn: bool
 
 
 def grid(formulation: Callable[..., F], **values: Sequence[Constant]) -> list[F]:
@@ -375,6 +459,11 @@ def solve_path(
     ------
     Fit
         The fit of each formulation, as soon as it is done.
+
+    Warns
+    -----
+    ConvergenceWarning
+        As `solve` does, for every fit with a gap above `tol`.
 
     Raises
     ------

@@ -4,27 +4,29 @@
 
 With the hinge loss these are SVMs. Where the weighted sum fits in memory as one matrix, one pass makes it and every
 class is solved on all samples; where it does not, working-set rounds solve compact blocks of it. Any other loss is the
-proximal method with one kernel, no sparsity and a ridge of 1 / C, always on working sets.
+problem of SpicyMKL with one kernel, no sparsity and a ridge of 1 / C, always in rounds.
 """
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
 
-from dmkl._util.types import Float64, FloatArray, FloatType, Samples
+from dmkl._util.stopping import Stopped, must_stop
+from dmkl._util.types import Float64, FloatArray, FloatType, Mask, Samples
 from dmkl.oracles import ORACLES, PreparedKernel, SvmResult, svm_bounds
 from dmkl.problems.losses import Loss
 from dmkl.problems.uniform import UniformMKL
 from dmkl.solvers.certificate import Certificate
 from dmkl.solvers.kernel_operators import BlockKernels, StreamedKernels
+from dmkl.solvers.loss_blocks import OWN_MATRICES, LossClassMethod, LossMethodName, first_samples
+from dmkl.solvers.loss_blocks import solve as solve_loss
+from dmkl.solvers.loss_problem import Penalty, Start
 from dmkl.solvers.precision import sum_dtype
 from dmkl.solvers.problem import Problem, Solver
-from dmkl.solvers.proximal import Penalty, ProximalClassMethod, ProximalStart, first_samples, minimise
 from dmkl.solvers.state import MethodState, NoState, State, column, with_columns
 from dmkl.solvers.working_sets import (
     BlockOptions,
@@ -60,8 +62,9 @@ def build(formulation: UniformMKL, problem: Problem) -> Solver:
 
 def build_any_loss(formulation: UniformMKL, problem: Problem) -> Solver:
     """Any loss on the average kernel."""
-    method = LossMethod(formulation.own_loss(), formulation.C, _uniform(problem))
-    return OneVsRest(method, problem.stack.dtype)
+    name: LossMethodName = "proximal" if problem.method == "proximal" else "newton"
+    method = LossMethod(formulation.own_loss(), formulation.C, _uniform(problem), name)
+    return OneVsRest(method, _dtype(problem))
 
 
 def _uniform(problem: Problem) -> Float64:
@@ -93,7 +96,7 @@ class FixedWeights:
 def _solved(problem: Problem, solver: Solver) -> State:
     state = solver.init(problem)
     for _ in range(OPTIONS.max_rounds):
-        if (state.gap <= problem.tol).all():
+        if (state.gap <= problem.tol).all() or must_stop():
             break
         state = solver.step(problem, state)
     return state
@@ -103,12 +106,17 @@ def outlined(problem: Problem, state: State, weights: Float64, C: float, *, inte
     """The first state with every class roughly solved at fixed weights, and the samples that matter there as its set.
 
     It is left alone where the weighted sum does not fit as one matrix: an outline would take as many passes as the
-    problem itself.
+    problem itself; and where there is no time for it.
     """
     if whole(problem.n) or not _whole_fits(problem):
         return state
     solver = _WholeMatrix(FixedWeights(C, intercept), weights)
-    rough = _solved(replace(problem, tol=OPTIONS.outline_tol, start=None), solver)
+    try:
+        rough = _solved(replace(problem, tol=OPTIONS.outline_tol, start=None), solver)
+    except Stopped:
+        return state
+    if len(solver.scores) < problem.m:
+        return state
     working = np.zeros(problem.Y.shape, dtype=bool)
     for k, scores in solver.scores.items():
         margins = problem.Y[:, k] * (scores + rough.intercept[k])
@@ -149,21 +157,23 @@ class _WholeMatrix:
         classes = np.flatnonzero(state.gap > problem.tol)
         coef, intercept = {}, state.intercept.copy()
         primal, dual = state.primal.copy(), state.dual.copy()
-        results = problem.runtime.map(solve_classes, self._tasks(problem, state, classes))
-        for k, result in zip(classes, itertools.chain.from_iterable(results), strict=True):
-            coef[int(k)] = result.alpha * problem.Y[:, k]
-            intercept[k], primal[k], dual[k] = result.intercept, result.primal, result.dual
-            self.scores[int(k)] = result.scores
-        calls = state.svm_calls + len(classes)
+        chunks = np.array_split(classes, min(len(classes), OPTIONS.tasks * problem.runtime.workers))
+        results = problem.runtime.map(solve_classes, self._tasks(problem, state, chunks))
+        for some, found in zip(chunks, results, strict=True):
+            for k, result in zip(some, found, strict=False):  # fewer where the time was up
+                coef[int(k)] = result.alpha * problem.Y[:, k]
+                intercept[k], primal[k], dual[k] = result.intercept, result.primal, result.dual
+                self.scores[int(k)] = result.scores
+        calls = state.svm_calls + len(coef)
         state = replace(state, coef=with_columns(state.coef, coef), intercept=intercept, primal=primal, dual=dual)
         return replace(state, svm_calls=calls, oracle_calls=calls)
 
     def leave(self, problem: Problem, state: State) -> State:
         return state
 
-    def _tasks(self, problem: Problem, state: State, classes: Samples) -> Iterator[tuple[object, ...]]:
+    def _tasks(self, problem: Problem, state: State, chunks: Sequence[Samples]) -> Iterator[tuple[object, ...]]:
         upper = self._svm.C * problem.counts
-        for some in np.array_split(classes, min(len(classes), OPTIONS.tasks * problem.runtime.workers)):
+        for some in chunks:
             signs = [problem.Y[:, k] for k in some]
             warm = [column(state.coef, k) * y for k, y in zip(some, signs, strict=True)]
             yield self._svm, self._prepared, signs, upper, warm, problem.tol, problem.oracle
@@ -183,9 +193,17 @@ def solve_classes(
     tol: float,
     oracle: str,
 ) -> list[SvmResult]:
-    """Several classes in one task: one of them takes a millisecond or two, less than a task costs on a cluster."""
-    solve, free = ORACLES[oracle], svm.intercept
-    return [solve(kernel, y, upper, intercept=free, alpha=alpha, tol=tol) for y, alpha in zip(signs, warm, strict=True)]
+    """Several classes in one task: one of them takes a millisecond or two, less than a task costs on a cluster.
+
+    Those that there is no time for are left out.
+    """
+    solve = ORACLES[oracle]
+    found: list[SvmResult] = []
+    for y, alpha in zip(signs, warm, strict=True):
+        if found and must_stop():
+            break
+        found.append(solve(kernel, y, upper, intercept=svm.intercept, alpha=alpha, tol=tol))
+    return found
 
 
 @dataclass(frozen=True)
@@ -219,40 +237,50 @@ class SvmMethod(ClassMethod):
 
 
 @dataclass(frozen=True)
-class LossMethod(ProximalClassMethod):
-    """Blocks of the weighted sum, solved by proximal minimisation; through passes where a block does not fit."""
+class LossMethod(LossClassMethod):
+    """Blocks of the weighted sum: of all samples where it fits; through passes where no block fits."""
 
     loss: Loss
     C: float
     weights: Float64
+    name: LossMethodName = "newton"
 
     def first_weights(self, problem: Problem) -> Float64:
         return self.weights
 
     def first_state(self, problem: Problem, state: State) -> State:
-        return replace(state, working=first_samples(problem, self.loss))
+        working = np.ones_like(state.working) if self.holds_all(problem) else first_samples(problem, self.loss)
+        return replace(state, working=working)
+
+    def holds_all(self, problem: Problem) -> bool:
+        return self.name == "newton" and _whole_fits(problem)
+
+    def layers(self, problem: Problem, active: Mask) -> int:
+        return 1 + OWN_MATRICES if self.name == "newton" else 1
 
     def streaming_substitute(self, problem: Problem, samples: Samples, kernels: Samples, room: int) -> StreamedKernels:
         return StreamedKernels(problem.stack, self.weights[None], samples, room)
 
     def block_options(self, problem: Problem, state: State, kernels: Sequence[Samples]) -> BlockOptions:
-        return {"weights": state.weights}
+        return {"weights": state.weights, "dtype": _dtype(problem)}
 
     def solve(self, problem: BlockProblem) -> BlockSolution:
         streamed = problem.block if isinstance(problem.block, StreamedKernels) else None
         warm, start = problem.warm, None
         if warm.beta.any():
-            start = ProximalStart(warm.beta / self.C, np.array([self.C]), warm.intercept, warm.step)
-        found = minimise(
-            streamed or BlockKernels(problem.array[None]),
-            problem.y,
-            self.loss.counting(problem.counts),
-            Penalty(0.0, 1.0 / self.C),
-            OPTIONS.inner * problem.tol,
-            start,
+            start = Start(warm.beta / self.C, np.array([self.C]), warm.intercept, warm.step)
+        kernels = streamed or BlockKernels(problem.array[None], threads=problem.threads)
+        loss, penalty = self.loss.counting(problem.counts), Penalty(0.0, 1.0 / self.C)
+        found = solve_loss(self.name, problem, kernels, loss, penalty, OPTIONS.inner * problem.tol, start)
+        return BlockSolution(
+            found.weights[0] * found.rho,
+            self.C * found.dual,
+            svm_calls=found.svm_calls,
+            oracle_calls=found.evaluations,
+            step=found.step,
+            trace=found.trace,
+            handed_over=found.handed_over,
         )
-        beta = found.weights[0] * found.rho
-        return BlockSolution(beta, self.C * found.dual, step=found.step, trace=found.trace)
 
     def primal(
         self, beta: Float64, scores: Float64, y: Float64, counts: Float64, solution: BlockSolution

@@ -20,12 +20,14 @@ The module has four parts: the options, the problem and its points, the Newton e
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, replace
 
 import numpy as np
 import scipy.linalg
 from scipy.linalg.blas import dsyrk
 
+from dmkl._util.stopping import must_stop
 from dmkl._util.types import Float64, FloatArray, Samples
 from dmkl.oracles import ORACLES, least_hinge
 from dmkl.problems.norms import MixedNorm
@@ -236,7 +238,7 @@ class NewtonEquations:
                 factor, lower = scipy.linalg.cho_factor(matrix, lower=True, overwrite_a=True, check_finite=False)
                 return factor, lower
             except np.linalg.LinAlgError:
-                if push > 1e-2:
+                if push > 1e-2 or must_stop():
                     raise
                 push = max(100.0 * push, 1e-14)
 
@@ -314,12 +316,12 @@ def solve_interior(
     Returns
     -------
     InteriorSolution
-        With a gap of `tol`, or as far as rounding allows.
+        With a gap of `tol`, or as far as rounding and time allow.
     """
     options = options or OPTIONS
     problem = InteriorProblem(K, y, C, norm, np.arange(len(K)))
     found = follow(problem, problem.start(), tol, options)[0]
-    if found.solved:
+    if found.solved or must_stop():
         return found
     again = follow(problem, problem.central(), tol, options)[0]
     again = replace(again, steps=found.steps + again.steps)
@@ -333,8 +335,11 @@ def follow(
     """Steps from this point on, and the last point; arrays over kernels are over the problem's kernels only."""
     nothing = np.zeros(len(problem.y))
     best = InteriorSolution(problem.norm.uniform(), nothing, -np.inf, nothing, np.zeros(len(problem.g)))
-    idle = 0
+    idle, seconds = 0, 0.0
     for number in range(1, options.max_steps + 1):
+        if must_stop(seconds):  # a step is mostly one call of BLAS
+            break
+        started = time.perf_counter()
         problem.read(point)
         primal, dual = problem.bounds(point)
         best = replace(best, steps=number)
@@ -355,6 +360,7 @@ def follow(
         except (np.linalg.LinAlgError, FloatingPointError):  # no digits left: the best so far is the result
             break
         idle = idle + 1 if length < options.shortest_step else 0
+        seconds = time.perf_counter() - started
     return best, point
 
 
@@ -423,26 +429,34 @@ def solve_screened(
     chosen = _near(norm, quadratic_forms(K, svm.alpha * y), options.first, options.few)
     problem = InteriorProblem(K, y, C, norm, chosen)
     found, point = follow(problem, problem.start(), max(options.loose, tol), options)
+    if must_stop():
+        return _among_all(K, y, norm, chosen, found)
     steps, forms = found.steps, quadratic_forms(K, point.beta)
     kernels = _near(norm, forms, options.second, options.few)
     for _ in range(options.looks):
         here = InteriorProblem(K, y, C, norm, kernels)
         found = follow(here, _joined(problem, point, here, forms, options.join_slack), tol, options)[0]
         steps += found.steps
-        if not found.solved:  # the point is too near to bounds that are not active with these kernels
+        if not (found.solved or must_stop()):  # the point is too near to bounds that are not active with these kernels
             found = follow(here, here.central(), tol, options)[0]
             steps += found.steps
-        if not found.solved:
+        if not (found.solved or must_stop()):
             break
-        seen = quadratic_forms(K, found.proof)
-        dual = float(y @ found.proof) - norm.conjugate(seen)
-        joining = np.setdiff1d(_near(norm, seen, options.rejoin, 0), kernels)
-        if found.dual - dual <= options.lost * tol * abs(found.primal) or not len(joining):
-            weights = np.zeros(len(K))
-            weights[kernels] = found.weights
-            return replace(found, weights=weights, dual=dual, proof_forms=seen, steps=steps)
+        whole = _among_all(K, y, norm, kernels, replace(found, steps=steps))
+        joining = np.setdiff1d(_near(norm, whole.proof_forms, options.rejoin, 0), kernels)
+        if found.dual - whole.dual <= options.lost * tol * abs(found.primal) or not len(joining) or must_stop():
+            return whole
         kernels = np.union1d(kernels, joining)
     return solve_interior(K, y, C, norm, tol, options)
+
+
+def _among_all(
+    K: FloatArray, y: Float64, norm: MixedNorm, kernels: Samples, found: InteriorSolution
+) -> InteriorSolution:
+    """A solution with some of the kernels as one with all of them, with the lower bound that its proof has there."""
+    seen, weights = quadratic_forms(K, found.proof), np.zeros(len(K))
+    weights[kernels] = found.weights
+    return replace(found, weights=weights, dual=float(y @ found.proof) - norm.conjugate(seen), proof_forms=seen)
 
 
 def _near(norm: MixedNorm, forms: Float64, share: float, few: int) -> Samples:

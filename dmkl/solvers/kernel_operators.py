@@ -5,13 +5,16 @@ An operator holds its kernels in memory as one block, or reads them from the sta
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import DTypeLike
 
 from dmkl._util.jit import jit
-from dmkl._util.types import Float64, FloatArray, Mask, Samples
+from dmkl._util.machine import Each, threads_of
+from dmkl._util.types import Float64, FloatArray, FloatType, Mask, Samples
 from dmkl.solvers.working_sets import BLOCK_MEMORY
 from dmkl.stack import KernelStack
 from dmkl.stack.compiled import quadratic_forms_of
@@ -90,12 +93,76 @@ def combine(K: FloatArray, weights: Float64, combined: Float64) -> None:
                     combined[i, j] += weight * np.float64(K[a, i, j])
 
 
+@jit(fastmath={"reassoc", "contract"})
+def _sum_rows(
+    K: FloatArray, kernels: Samples, weights: FloatArray, first: int, last: int, combined: FloatArray
+) -> None:
+    """Rows first to last of combined = sum_a weights[a] K[kernels[a]], in the type of `combined`."""
+    s, n = kernels.shape[0], K.shape[1]
+    fours = s - s % 4
+    for i in range(first, last):
+        row = combined[i]
+        row[:] = 0
+        for a in range(0, fours, 4):
+            k0, k1 = K[kernels[a], i], K[kernels[a + 1], i]
+            k2, k3 = K[kernels[a + 2], i], K[kernels[a + 3], i]
+            w0, w1, w2, w3 = weights[a], weights[a + 1], weights[a + 2], weights[a + 3]
+            for j in range(n):
+                row[j] += (w0 * k0[j] + w1 * k1[j]) + (w2 * k2[j] + w3 * k3[j])
+        for a in range(fours, s):
+            k0, w0 = K[kernels[a], i], weights[a]
+            for j in range(n):
+                row[j] += w0 * k0[j]
+
+
+@jit(fastmath={"reassoc", "contract"})
+def _multiply_rows(K: FloatArray, a: int, vector: Float64, first: int, last: int, product: Float64) -> None:
+    """product[first:last] = (K[a] vector)[first:last] in float64."""
+    for i in range(first, last):
+        row, total = K[a, i], 0.0
+        for j in range(row.shape[0]):
+            total += np.float64(row[j]) * vector[j]
+        product[i] = total
+
+
+@jit(fastmath={"reassoc", "contract"})
+def _add_rows(K: FloatArray, a: int, rows: Samples, vector: Float64, first: int, last: int, product: Float64) -> None:
+    """The same for a symmetric K[a], from the rows where the vector is not zero."""
+    product[first:last] = 0.0
+    count = rows.shape[0]
+    fours = count - count % 4
+    for r in range(0, fours, 4):
+        i, j, k, m = rows[r], rows[r + 1], rows[r + 2], rows[r + 3]
+        w0, w1, w2, w3 = vector[i], vector[j], vector[k], vector[m]
+        k0, k1, k2, k3 = K[a, i], K[a, j], K[a, k], K[a, m]
+        for t in range(first, last):
+            product[t] += (w0 * np.float64(k0[t]) + w1 * np.float64(k1[t])) + (
+                w2 * np.float64(k2[t]) + w3 * np.float64(k3[t])
+            )
+    for r in range(fours, count):
+        w0, k0 = vector[rows[r]], K[a, rows[r]]
+        for t in range(first, last):
+            product[t] += w0 * np.float64(k0[t])
+
+
+@jit()
+def _cut(K: FloatArray, samples: Samples, block: FloatArray) -> None:
+    for r in range(samples.shape[0]):
+        row = K[samples[r]]
+        for c in range(samples.shape[0]):
+            block[r, c] = row[samples[c]]
+
+
 class KernelOperator(Protocol):
     """Some kernels over n samples."""
 
     @property
     def n(self) -> int:
         """The number of samples."""
+
+    @property
+    def dtype(self) -> FloatType:
+        """The type of the kernels' values."""
 
     def products(self, vector: Float64) -> Float64:
         """(kernels, n): every K_a times the vector (n,)."""
@@ -104,31 +171,110 @@ class KernelOperator(Protocol):
         """(n,): the weighted sum of the kernels times the vector."""
 
     def matrix(self, weights: Float64, dtype: DTypeLike) -> FloatArray | None:
-        """(n, n): the weighted sum of the kernels; None if it does not fit in memory."""
+        """(n, n): the weighted sum of the kernels, valid until the next call; None if it does not fit in memory."""
+
+    def restricted(self, samples: Samples) -> KernelOperator | None:
+        """The same kernels over some of the samples, ascending, in memory; None if they do not fit."""
+
+    def sum_over(self, samples: Samples, weights: Float64, dtype: DTypeLike) -> FloatArray:
+        """(samples, samples): the weighted sum over some of the samples, ascending, no more than `largest_sum`."""
+
+    @property
+    def largest_sum(self) -> int:
+        """The number of samples of which a weighted sum fits in memory."""
+
+
+@dataclass(frozen=True)
+class ThreadOptions:
+    """How products are cut into pieces for threads; the bits do not depend on it."""
+
+    columns: int = 1024  # of a product: a piece of it stays in the first cache
+    rows: int = 64  # of a sum
+    least: int = 2_000_000  # kernel values: fewer are read by one thread
+    sparse: float = 0.5  # of the entries of a vector: up to here, only their rows are read, which costs twice as much
+
+
+THREADS = ThreadOptions()
 
 
 class BlockKernels:
-    """A block (kernels, n, n) in memory."""
+    """A block (layers, n, n) in memory, or some of its layers.
 
-    def __init__(self, block: FloatArray) -> None:
+    Parameters
+    ----------
+    block : array (layers, n, n)
+    layers : array (kernels,), optional
+        The kernels among the layers, all if left out.
+    threads : int
+        Threads that products and sums may use.
+    """
+
+    def __init__(self, block: FloatArray, layers: Samples | None = None, threads: int = 1) -> None:
         self._block = block
+        self._layers = np.arange(len(block)) if layers is None else layers
+        self._threads = threads
+        self._sum: FloatArray = np.empty((0, 0))
 
     @property
     def n(self) -> int:
         return int(self._block.shape[1])
 
+    @property
+    def dtype(self) -> FloatType:
+        return self._block.dtype
+
     def products(self, vector: Float64) -> Float64:
-        products = np.empty(self._block.shape[:2])
-        multiply(self._block, np.arange(self.n), vector, products)
+        products = np.empty((len(self._layers), self.n))
+        rows = np.flatnonzero(vector)
+        sparse = len(rows) <= THREADS.sparse * self.n
+        pieces = [(a, start) for a in range(len(self._layers)) for start in range(0, self.n, THREADS.columns)]
+
+        def multiplied(piece: tuple[int, int]) -> None:
+            a, start = piece
+            part = start, min(start + THREADS.columns, self.n), products[a]
+            if sparse:
+                _add_rows(self._block, self._layers[a], rows, vector, *part)
+            else:
+                _multiply_rows(self._block, self._layers[a], vector, *part)
+
+        with self._each(len(self._layers)) as each:
+            each(multiplied, pieces)
         return products
 
     def total(self, weights: Float64, vector: Float64) -> Float64:
-        return np.asarray(weights @ self.products(vector))
+        chosen = np.flatnonzero(weights)
+        part = BlockKernels(self._block, self._layers[chosen], self._threads)
+        return np.asarray(weights[chosen] @ part.products(vector))
 
-    def matrix(self, weights: Float64, dtype: DTypeLike) -> Float64:
-        combined = np.empty((self.n, self.n))
-        combine(self._block, weights, combined)
-        return combined
+    def matrix(self, weights: Float64, dtype: DTypeLike) -> FloatArray:
+        dtype = np.result_type(dtype, self.dtype)
+        if self._sum.shape != (self.n, self.n) or self._sum.dtype != dtype:
+            self._sum = np.empty((self.n, self.n), dtype)  # new memory takes as long to get as it takes to fill
+        chosen = np.flatnonzero(weights)
+        layers, factors = self._layers[chosen], weights[chosen].astype(dtype)
+
+        def combined(start: int) -> None:
+            _sum_rows(self._block, layers, factors, start, min(start + THREADS.rows, self.n), self._sum)
+
+        with self._each(len(chosen)) as each:
+            each(combined, range(0, self.n, THREADS.rows))
+        return self._sum
+
+    def restricted(self, samples: Samples) -> BlockKernels:
+        part = np.empty((len(self._layers), len(samples), len(samples)), self._block.dtype)
+        with self._each(len(self._layers)) as each:
+            each(lambda a: _cut(self._block[self._layers[a]], samples, part[a]), range(len(part)))
+        return BlockKernels(part, threads=self._threads)
+
+    def sum_over(self, samples: Samples, weights: Float64, dtype: DTypeLike) -> FloatArray:
+        return self.matrix(weights, dtype)[samples[:, None], samples]
+
+    @property
+    def largest_sum(self) -> int:
+        return self.n
+
+    def _each(self, kernels: int) -> AbstractContextManager[Each]:
+        return threads_of(self._threads if kernels * self.n**2 >= THREADS.least else 1)
 
 
 class StreamedKernels:
@@ -141,7 +287,15 @@ class StreamedKernels:
     def n(self) -> int:
         return len(self._samples)
 
+    @property
+    def dtype(self) -> FloatType:
+        return self._stack.dtype
+
     def products(self, vector: Float64) -> Float64:
+        single = self._single
+        if single is not None:
+            found = self._stack.correlate(self._spread(vector)[:, None], kernels=single.tolist())[:, :, 0]
+            return np.ascontiguousarray(found[:, self._samples])
         spread = np.tile(self._spread(vector)[:, None], (1, len(self._sums)))
         return np.ascontiguousarray(self._stack.apply(spread, self._sums, forms=False).scores[self._samples].T)
 
@@ -153,6 +307,29 @@ class StreamedKernels:
         if BLOCK_MEMORY.in_flight * self.n**2 * np.dtype(dtype).itemsize > self._room:
             return None
         return self._stack.block([self._samples], weights=weights @ self._sums, dtype=dtype)[0]
+
+    def restricted(self, samples: Samples) -> BlockKernels | None:
+        single, chosen = self._single, self._samples[samples]
+        if single is None or len(single) * len(chosen) ** 2 * self.dtype.itemsize > self._room:
+            return None
+        runtime = self._stack.runtime
+        block = self._stack.block([chosen], kernels=[single.tolist()])[0]
+        return BlockKernels(block, threads=1 if runtime.remote else runtime.workers)
+
+    def sum_over(self, samples: Samples, weights: Float64, dtype: DTypeLike) -> FloatArray:
+        return self._stack.block([self._samples[samples]], weights=weights @ self._sums, dtype=dtype)[0]
+
+    @property
+    def largest_sum(self) -> int:
+        fits = int(np.sqrt(self._room / (BLOCK_MEMORY.in_flight * np.dtype(np.float32).itemsize)))
+        return min(self.n, max(fits, BLOCK_MEMORY.smallest_part))
+
+    @property
+    def _single(self) -> Samples | None:
+        """The kernels' numbers in the stack, if no sum has more than one."""
+        if ((self._sums != 0).sum(axis=1) == 1).all() and (self._sums.max(axis=1) == 1).all():
+            return np.asarray(self._sums.argmax(axis=1))
+        return None
 
     def _spread(self, vector: Float64) -> Float64:
         whole = np.zeros(self._stack.n)

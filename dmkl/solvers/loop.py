@@ -9,7 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
-from dmkl.errors import SolverError
+from dmkl._util.stopping import Stopped, deadline, must_stop, seconds_left, stop_requested
+from dmkl.errors import DeadlineReached, SolverError
 from dmkl.events import Note, RoundDone
 from dmkl.solvers.problem import Problem, Solver
 from dmkl.solvers.state import State, load_state, save_state
@@ -39,7 +40,7 @@ class Outcome:
 
     state: State
     converged: bool
-    out_of_time: bool = False
+    out_of_time: bool = False  # or somebody asked it to stop
     history: list[dict[str, float]] = field(default_factory=list)
 
 
@@ -62,7 +63,8 @@ def run(
     max_rounds : int
         The most rounds, with those of earlier runs that a checkpoint continues.
     max_seconds : float
-        The most time of this run; at least one round is done.
+        The most time of this run. A round that takes longer is cut short (`dmkl._util.stopping`): it ends with what it
+        has, certified, or it is given up, and the state before it stays.
     checkpoint : Checkpoint, optional
         Where the state is saved after every round, and loaded from before the first.
 
@@ -71,19 +73,29 @@ def run(
     Outcome
         The last state. The loop also ends when nothing has moved for some rounds (`LoopOptions`).
     """
+    with deadline(max_seconds):
+        return _run(problem, solver, max_rounds, checkpoint)
+
+
+def _run(problem: Problem, solver: Solver, max_rounds: int, checkpoint: Checkpoint | None) -> Outcome:
     started = time.perf_counter()
     state = load_state(checkpoint.path, checkpoint.identity, solver.own_type) if checkpoint else None
-    state = state if state is not None else _first(problem, solver)
-    outcome = Outcome(state, converged=False)
+    begins = state is None
+    outcome = Outcome(state if state is not None else _first(problem, solver), converged=False)
+    if checkpoint and begins and not must_stop():  # what was cut short is better done again
+        save_state(checkpoint.path, outcome.state, checkpoint.identity)
     best, idle = np.inf, 0
     while (outcome.state.gap > problem.tol).any():
-        # at least one round a run, so that repeated calls make progress
-        outcome.out_of_time = bool(outcome.history) and time.perf_counter() - started >= max_seconds
+        # at least one round a run where there is time for one, so that repeated calls make progress
+        outcome.out_of_time = must_stop() or (bool(outcome.history) and seconds_left() <= 0)
         if outcome.out_of_time or outcome.state.round >= max_rounds or idle >= OPTIONS.stalled:
-            outcome.state = solver.leave(problem, outcome.state)
-            return outcome
+            break
         before = outcome.state
-        outcome.state = _stepped(problem, solver, before)
+        try:
+            outcome.state = _stepped(problem, solver, before)
+        except Stopped:
+            outcome.out_of_time = True
+            break
         for text in problem.stack.news():
             problem.observer(Note(text))
         if checkpoint:
@@ -96,13 +108,21 @@ def run(
         milestones = before.own.milestone(), outcome.state.own.milestone()
         moved = total < best or not all(np.array_equal(*pair) for pair in (*sets, milestones))
         best, idle = min(best, total), 0 if moved else idle + 1
-    outcome.converged = True
+    if (outcome.state.gap > problem.tol).any():
+        outcome.state = solver.leave(problem, outcome.state)
+    outcome.converged = bool((outcome.state.gap <= problem.tol).all())
+    outcome.out_of_time = outcome.out_of_time and not outcome.converged
     return outcome
 
 
 def _first(problem: Problem, solver: Solver) -> State:
     before = problem.stack.passes
-    state = solver.init(problem)
+    try:
+        state = solver.init(problem)
+    except Stopped:
+        if stop_requested():
+            raise KeyboardInterrupt from None
+        raise DeadlineReached("out of time before the first round", "allow more time") from None
     return dataclasses.replace(state, passes=problem.stack.passes - before)
 
 
@@ -119,6 +139,7 @@ def _summary(problem: Problem, state: State, seconds: float) -> RoundDone:
         round=state.round,
         passes=state.passes,
         svm_calls=state.svm_calls,
+        handovers=state.handovers,
         finished=int(np.broadcast_to(state.gap <= problem.tol, problem.m).sum()),
         classes=problem.m,
         kernels=int(np.atleast_2d(state.weights > 0).any(axis=0).sum()),

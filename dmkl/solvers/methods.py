@@ -133,11 +133,15 @@ def _max(formulation: SharedMKL) -> bool:
 
 
 register(UniformMKL, "svm", "dmkl.solvers.fixed_weights:build", oracles=True, when=_hinge)
+register(UniformMKL, "newton", "dmkl.solvers.fixed_weights:build_any_loss", when=_other_loss)
 register(UniformMKL, "proximal", "dmkl.solvers.fixed_weights:build_any_loss", when=_other_loss)
 for mixed_norm in (VSKL, L1MKL, LpMKL):
+    register(mixed_norm, "automatic", "dmkl.solvers.mixed_norm:build", oracles=True)
+    register(mixed_norm, "newton", "dmkl.solvers.mixed_norm:build", oracles=True)
     register(mixed_norm, "interior", "dmkl.solvers.mixed_norm:build", oracles=True)
     register(mixed_norm, "mirror", "dmkl.solvers.mixed_norm:build", oracles=True)
     register(mixed_norm, "mirror-paper", "dmkl.solvers.mixed_norm:build", oracles=True)
+register(SpicyMKL, "newton", "dmkl.solvers.spicy:build")
 register(SpicyMKL, "proximal", "dmkl.solvers.spicy:build")
 register(SharedMKL, "bundle", "dmkl.solvers.shared_sum:build", oracles=True, when=_sum)
 register(SharedMKL, "mirror", "dmkl.solvers.shared_sum:build", oracles=True, when=_sum)
@@ -148,6 +152,7 @@ register(Obscure, "obscure", "dmkl.solvers.obscure:build")
 register(Obscure, "stochastic", "dmkl.solvers.obscure:build")
 register(Obscure, "online", "dmkl.solvers.obscure:build")
 register(Obscure, "pegasos", "dmkl.solvers.obscure:build")
+register(MIKL, "interior", "dmkl.solvers.mikl:build")
 register(MIKL, "newton", "dmkl.solvers.mikl:build")
 register(MIKL, "fista", "dmkl.solvers.mikl:build")
 register(MIKL, "plain", "dmkl.solvers.mikl:build")

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csc_array, hstack
 
 from dmkl._util.machine import in_batches
+from dmkl._util.stopping import must_stop
 from dmkl._util.types import Float64, FloatArray, Mask, Samples
 from dmkl.problems.mikl import MIKL
 from dmkl.problems.norms import TINY, GroupNorm
@@ -38,6 +39,7 @@ from dmkl.solvers.mikl_compact import (
     polish,
     start_at,
 )
+from dmkl.solvers.mikl_parts import solve_in_parts
 from dmkl.solvers.problem import Problem
 from dmkl.solvers.state import MethodState, State
 from dmkl.solvers.working_sets import block_room
@@ -59,7 +61,8 @@ class CoefficientSetOptions:
     """Constants of the rounds."""
 
     selection: SelectionOptions = field(default_factory=SelectionOptions)
-    whole: int = 4000  # problems of at most so many coefficients are solved at once
+    whole: int = 4000  # problems of at most so many coefficients are solved at once,
+    held: float = 0.5  # and with the interior point method those whose rows take at most this share of the room
     tol_share: float = 0.5  # of the tolerance, for a compact problem: the coefficients outside need the rest
     gap_share: float = 0.02  # of the certified gap so far: more precision is lost when coefficients enter
     first_gap: float = 0.1  # the gap of the first compact problem
@@ -90,15 +93,20 @@ class CompactProblem:
     alpha: Float64  # (p,) to start from
     y: Float64
     gap: float  # to be reached
-    method: str  # newton, fista or plain
-    room: int  # bytes for a Newton matrix
+    method: str  # interior, newton, fista or plain
+    room: int  # bytes for a part of the rows, or a Newton matrix
     options: CoefficientSetOptions
     step: float = 0.0  # step size of forward-backward splitting, 0 if unknown
 
     def minimise(self, rows: KernelRows) -> CompactPoint:
-        """The solution, by the method."""
+        """The solution, by the method; Newton's method goes on where the interior point method cannot."""
         point = replace(start_at(rows, self.norm, self.alpha), step=self.step)
-        newton = self.method == "newton"
+        if self.method == "interior" and isinstance(rows, HeldRows):
+            point = solve_in_parts(rows, self.norm, point, self.gap)
+            if point.gap <= self.gap or must_stop():
+                return point
+            point = replace(point, handovers=1)
+        newton = self.method in ("interior", "newton")
         steps = self.options.warm_up if newton else self.options.most_steps
         point = descend(rows, self.norm, point, self.gap, steps, accelerated=self.method != "plain")
         return polish(rows, self.norm, point, self.gap) if newton and point.gap > self.gap else point
@@ -148,16 +156,24 @@ class CoefficientSets:
             own = replace(own, u=before.u) if isinstance(before, PerKernelState) else own
             unknown = np.full(m, np.inf)
             state = replace(state, coef=problem.start.coef, weights=problem.start.weights, primal=unknown, own=own)
-        if s * n <= self.options.whole or self.formulation.norm == "2":
+        if self._at_once(problem, state.room):
             sets[:] = COMPACT
             return state
         return self._certified(problem, state, np.arange(m))
+
+    def _at_once(self, problem: Problem, room: int) -> bool:
+        """Whether all coefficients are in the compact problem from the start."""
+        coefficients = problem.stack.s * problem.n
+        if coefficients <= self.options.whole or self.formulation.norm == "2":
+            return True
+        copied = 0 if problem.stack.in_one_array else coefficients * problem.n * problem.stack.dtype.itemsize
+        return problem.method == "interior" and copied < self.options.held * room
 
     def step(self, problem: Problem, state: State) -> State:
         unfinished = np.flatnonzero(state.gap > problem.tol)
         own = state.own_as(PerKernelState)
         u, steps = own.u.copy(), own.steps.copy()
-        primal = state.primal.copy()
+        primal, handovers = state.primal.copy(), state.handovers
         found: dict[int, csc_array] = {}
         size, room = _UnionSize(problem, own.sets), self.options.rows_share * state.room
         for batch in in_batches(unfinished.tolist(), size, room):
@@ -167,9 +183,10 @@ class CoefficientSets:
                 found[k] = csc_array(alpha.T)
                 primal[k], u[:, k] = point.primal, point.u
                 steps[k] += point.iterations
+                handovers += point.handovers
         coef, weights = _with_classes(state, found)
         own = replace(own, u=u, steps=steps)
-        state = replace(state, coef=coef, weights=weights, primal=primal, own=own)
+        state = replace(state, coef=coef, weights=weights, primal=primal, handovers=handovers, own=own)
         return self._certified(problem, state, unfinished)
 
     def leave(self, problem: Problem, state: State) -> State:
@@ -194,12 +211,26 @@ class CoefficientSets:
         alike = len(batch) > 1 and all((own.sets[k][union] == COMPACT).all() for k in batch)
         step = next(iter(problem.runtime.map(step_of, [(held, n)]))) if alike else 0.0
         grams = None
-        whole_kernels = self.formulation.norm == "21;2"
-        if len(batch) > 1 and whole_kernels and 8 * n * int(union.sum()) <= shared_room:
-            kernels = np.flatnonzero(union.any(axis=1)).tolist()
-            made = problem.runtime.map(gram_of, ((held, place, n) for place in range(len(kernels))))
-            grams = problem.runtime.hold(itself, dict(zip(kernels, made, strict=True)))
+        if problem.method == "interior" or len(batch) > 1:
+            grams = self._grams(problem, held, np.flatnonzero(union.any(axis=1)), shared_room)
         yield from problem.runtime.map(solve_held, ((held, union, replace(c, step=step), grams) for c in compacts))
+
+    def _grams(self, problem: Problem, rows: FloatArray, kernels: Samples, room: float) -> Grams | None:
+        """The products of whole kernels, where the norm needs no others and they fit; `rows` may be a reference."""
+        norm, n = self.formulation.norm, problem.n
+        if norm not in ("2", "21;2"):
+            return None
+        apart = norm == "21;2"
+        if 8 * n * n * (len(kernels) if apart else 1) > room:
+            return None
+        made = problem.runtime.map(gram_of, ((rows, place, n) for place in range(len(kernels))))
+        values = np.zeros((len(kernels) if apart else 1, n, n))
+        for place, gram in enumerate(made):
+            values[place if apart else 0] += gram
+        layers = np.full(problem.stack.s if apart else 1, -1)
+        layers[kernels if apart else slice(1)] = np.arange(len(values))
+        grams: Grams = problem.runtime.hold(itself, Grams(layers, values))
+        return grams
 
     def _compact(self, problem: Problem, state: State, k: int) -> CompactProblem:
         own, options = state.own_as(PerKernelState), self.options

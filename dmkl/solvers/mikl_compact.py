@@ -27,18 +27,32 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Protocol, TypeAlias
+from typing import Protocol
 
 import numpy as np
 import scipy.linalg
 from scipy.sparse import coo_array, csr_array
 
+from dmkl._util.stopping import must_stop
 from dmkl._util.types import Float64, FloatArray, Mask, Samples
 from dmkl.problems.norms import TINY, GroupNorm, Jacobian
 from dmkl.solvers.certificate import relative_gap
 from dmkl.stack import KernelStack
 
-Grams: TypeAlias = Mapping[int, Float64]  # K_a' K_a by kernel, where the norm's groups are whole kernels
+
+@dataclass(frozen=True)
+class Grams:
+    """Products K_a' K_a of whole kernels, without labels: of each kernel apart, or the sum of all of them."""
+
+    layers: Samples  # (balls,): the layer of a kernel, or of all kernels, in `values`; -1 where there is none
+    values: Float64  # (layers, n, n)
+
+    def over(self, balls: Samples, samples: Samples) -> Float64:
+        """(balls, samples, samples): those of some balls over some samples."""
+        layers, n = self.layers[balls], self.values.shape[1]
+        if len(samples) < n:
+            return self.values[np.ix_(layers, samples, samples)]
+        return self.values if len(layers) == len(self.values) else self.values[layers]
 
 
 @dataclass(frozen=True)
@@ -117,12 +131,16 @@ class HeldRows:
         Signs -1/+1.
     room : float
         Bytes that a Newton matrix may take while it is made.
-    grams : mapping, optional
-        K_a' K_a of whole kernels.
+    grams : Grams, optional
+        The products of whole kernels, for norms whose balls they are.
     """
 
     def __init__(self, rows: FloatArray, y: Float64, room: float = np.inf, grams: Grams | None = None) -> None:
-        self._rows, self._y, self._room, self._grams = rows, y, room, grams or {}
+        self._rows, self._y, self._room, self.grams = rows, y, room, grams
+
+    @property
+    def y(self) -> Float64:
+        return self._y
 
     @property
     def p(self) -> int:
@@ -155,14 +173,18 @@ class HeldRows:
         return np.concatenate([rows @ signed for _, rows in self._chunks()] or [np.zeros(0)])
 
     def has_room(self, members: int, samples: int) -> bool:
-        return 8 * ROWS.copies * members * samples <= self._room
+        return self.has_bytes(8 * ROWS.copies * members * samples)
+
+    def has_bytes(self, needed: int) -> bool:
+        """Whether so many bytes may be allocated."""
+        return needed <= self._room
 
     def gram(self, weights: Mapping[int, float], samples: Samples) -> Float64 | None:
-        if not weights or any(a not in self._grams for a in weights):
+        if self.grams is None or not weights or (self.grams.layers[list(weights)] < 0).any():
             return None
         total = np.zeros((len(samples), len(samples)))
         for a, weight in weights.items():
-            total += weight * self._grams[a][np.ix_(samples, samples)]
+            total += weight * self.grams.over(np.array([a]), samples)[0]
         signs = self._y[samples]
         return total * signs * signs[:, None]
 
@@ -224,6 +246,7 @@ class CompactPoint:
     dual: float  # its lower bound
     step: float = 0.0  # step size of forward-backward splitting; 0 before the first step
     iterations: int = 0
+    handovers: int = 0  # from the interior point method to Newton's
 
     @property
     def gap(self) -> float:
@@ -306,7 +329,7 @@ def descend(
         before = point
         point = replace(point, alpha=alpha, margins=margins, primal=primal, step=step, iterations=point.iterations + 1)
         point = point.with_bound(norm, u, V)
-        if point.gap <= tol:
+        if point.gap <= tol or must_stop():
             break
         moved = alpha - before.alpha
         if not accelerated or (z - alpha) @ moved > 0:
@@ -366,7 +389,7 @@ def polish(rows: KernelRows, norm: GroupNorm, point: CompactPoint, tol: float) -
     for _ in range(NEWTON.proximal_steps):
         before = point
         point, u = _proximal_step(rows, norm, point, u, sigma, tol)
-        if point.gap <= tol:
+        if point.gap <= tol or must_stop():
             break
         if sigma >= NEWTON.largest_sigma * point.step and point.gap >= before.gap:
             break  # the rest is rounding
@@ -392,7 +415,7 @@ def _proximal_step(
         point = replace(point.with_bound(norm, at.u, at.V), iterations=point.iterations + 1)
         free = (at.u > 0) | (gradient < 0)
         error = float(np.abs(gradient[free]).max(initial=0.0))
-        if point.gap <= tol or error <= NEWTON.exactness * min(1.0, max(point.gap, tol)):
+        if point.gap <= tol or error <= NEWTON.exactness * min(1.0, max(point.gap, tol)) or must_stop():
             break
         following = _newton_step(rows, norm, centre, at, gradient, free, sigma)
         if following is None:

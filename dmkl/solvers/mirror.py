@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dmkl._util.stopping import must_stop
 from dmkl._util.types import Float64, FloatArray
 from dmkl.oracles import ORACLES, least_hinge
 from dmkl.problems.norms import MixedNorm
@@ -34,6 +35,7 @@ class MirrorOptions:
     loose: float = 0.1  # the oracle's tolerance as a share of the gap, under the adaptive rule
     oracle_tol: float = 1e-4  # and fixed, under the paper's
     negligible: float = 1e-12  # weights below this become zero for good
+    flat: float = 1e-16  # sums of forms of a group are taken for this share of the largest at least
 
 
 OPTIONS = MirrorOptions()
@@ -129,7 +131,7 @@ def solve_mirror(
     Returns
     -------
     MirrorSolution
-        With a gap of `tol`, or after as many SVMs as the options allow.
+        With a gap of `tol`, or after as many SVMs as options and time allow.
     """
     options = options or OPTIONS
     descent = _Descent(K, y, C, norm, oracle, options)
@@ -143,7 +145,7 @@ def solve_mirror(
         adaptive = max(options.loose * descent.gap, options.loose * tol)
         exact = options.oracle_tol if options.rule == "paper" else adaptive
         sums = _maximised(descent, norm, lam, sums, exact, tol)
-        if descent.gap <= tol:
+        if descent.gap <= tol or must_stop():
             break
         if options.rule == "paper":
             slopes = 0.5 * sums[groups] * descent.forms
@@ -153,22 +155,29 @@ def solve_mirror(
             largest = np.maximum(norm.radii(descent.forms) ** 2, 1e-300)
             exponent = eta * (descent.forms / largest[groups] - 1.0)
         previous = descent.value
-        lam = lam * np.exp(exponent - exponent.max())
+        lam = lam * np.exp(exponent - _largest_of_group(norm, exponent, lam)[groups])
         lam /= norm.total(lam)[groups]
         lam[lam < options.negligible] = 0.0
     return descent.solution(calls)
+
+
+def _largest_of_group(norm: MixedNorm, exponent: Float64, lam: Float64) -> Float64:
+    """The largest exponent of each group's kernels with weight: one of their new weights at least is not zero."""
+    largest = np.full(norm.count, -np.inf)
+    np.maximum.at(largest, norm.groups[lam > 0], exponent[lam > 0])
+    return largest
 
 
 def _maximised(descent: _Descent, norm: MixedNorm, lam: Float64, sums: Float64, exact: float, tol: float) -> Float64:
     """The oracle: alternate alpha (SVM) and gamma (closed form; sums = 1 / gamma) until gamma gains little."""
     for _ in range(descent.options.max_block_steps):
         descent.evaluate(lam * sums[norm.groups])
-        totals = np.maximum(norm.total(lam * descent.forms), 1e-300)
-        radii = np.sqrt(totals)
+        totals = norm.total(lam * descent.forms)
+        radii = np.sqrt(np.maximum(totals, max(descent.options.flat * totals.max(), 1e-300)))
         better = norm.slope(radii) / radii
         gain = 0.5 * float(totals @ (sums - better))  # of the inner maximum, by the better gamma
         sums = better
-        if gain <= exact * abs(descent.dual) or descent.gap <= tol:
+        if gain <= exact * abs(descent.dual) or descent.gap <= tol or must_stop():
             break
     return sums
 
@@ -179,7 +188,7 @@ def _closed_steps(descent: _Descent, norm: MixedNorm, tol: float) -> MirrorSolut
     primal = MixedNorm(norm.groups, norm.sigma)
     while descent.svm_calls < descent.options.max_svm_calls:
         descent.evaluate(weights)
-        if descent.gap <= tol:
+        if descent.gap <= tol or must_stop():
             break
         norms = np.maximum(weights * np.sqrt(descent.forms), 1e-300)
         weights = norms / primal.slope(norms)

@@ -1,35 +1,43 @@
-"""VSKL, L1MKL and LpMKL on working sets: weights by a block method, then the SVM at these weights.
+"""VSKL, L1MKL and LpMKL on working sets: the block methods, the rule that chooses one, and what a block yields.
 
-A compact block is solved whole, by the interior point method or by mirror descent; the SVM at its weights gives the
-sparse alpha, and the certificate needs nothing else.
+Newton's method in the weights ends with an SVM. The interior point method and mirror descent yield weights; the SVM at
+these weights gives the sparse alpha, and the certificate needs nothing else.
+
+The method "automatic" takes the one that is fastest for a block by its sizes (`fastest`). A method that does not reach
+the tolerance hands over to the next: none is best on every problem, and a proof counts wherever it comes from.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TypeAlias
+from typing import ClassVar, TypeAlias
 
 import numpy as np
 
-from dmkl._util.types import Float64, FloatArray, Mask, Samples
+from dmkl._util.stopping import must_stop
+from dmkl._util.types import Array, Float64, FloatArray, Mask, Samples
 from dmkl.oracles import ORACLES
 from dmkl.problems.norms import MixedNorm
 from dmkl.problems.vskl import MixedNormMKL
 from dmkl.solvers.certificate import Certificate, CertifiedWeights, best_multiple, relative_gap
 from dmkl.solvers.fixed_weights import outlined
-from dmkl.solvers.interior_point import solve_screened
-from dmkl.solvers.kernel_operators import combine, quadratic_forms
+from dmkl.solvers.kernel_operators import BlockKernels, StreamedKernels, combine, quadratic_forms
+from dmkl.solvers.low_rank import CertifiedPoint, has_low_rank, solve_any_rank
 from dmkl.solvers.mirror import MirrorOptions, solve_mirror
+from dmkl.solvers.newton import OPTIONS as NEWTON_OPTIONS
+from dmkl.solvers.newton import NewtonSolution, Search, WeightModel, first_weights, solve_newton
 from dmkl.solvers.problem import Problem, Solver
-from dmkl.solvers.state import State
+from dmkl.solvers.state import Arrays, MethodState, State
 from dmkl.solvers.working_sets import (
+    BLOCK_MEMORY,
     BlockOptions,
     BlockProblem,
     BlockSolution,
     ClassMethod,
     OneVsRest,
+    block_room,
     entering,
     many_kernels,
     own_layers,
@@ -43,33 +51,50 @@ SolveWeights: TypeAlias = Callable[[FloatArray, Float64, Float64, MixedNorm, flo
 
 @dataclass(frozen=True)
 class MixedNormOptions:
-    """Tolerances of compact problems, and which kernels they hold."""
+    """Tolerances of compact problems, which kernels they hold, and which method is taken."""
 
     block_share: float = 0.5  # of the tolerance, for the block; the rest is for the samples outside
     candidate: float = 0.8  # kernels whose quadratic form reaches this share of their group's largest stay in the block
-    negligible: float = 0.01  # weights below this times the tolerance times the largest become zero: passes skip them
+    # kernels whose weight and norm are below this times the tolerance times the largest get no weight: passes skip them
+    negligible: float = 0.01
     tighten: float = 0.02  # a block method's tolerance from one attempt to the next
     svm_share: float = 0.02  # of the tolerance, for the SVM at the weights: slacks count C times in the primal value
+    small: int = 500  # samples up to which the interior point method is the fastest,
+    many: int = 150  # kernels from which it is so
+    small_with_many: int = 1500  # up to this many samples
+    dense: float = 0.3  # working sets with more than this share of an array's samples take all of them, uncopied
 
 
 OPTIONS = MixedNormOptions()
 
 
 @dataclass(frozen=True)
-class BlockMethod:
-    """How a block is solved, to which share of the whole tolerance, and in how many attempts at most."""
+class WeightsMethod:
+    """A method that yields weights: to which share of the whole tolerance it solves a block, in how many attempts."""
 
     solve: SolveWeights
     share: float
     attempts: int = 1
 
 
-BLOCK_METHODS: dict[str, BlockMethod] = {
+WEIGHTS_METHODS: dict[str, WeightsMethod] = {
     # only the weights of interior points are used; with kinks in the norm (q = inf) nearly right ones may not be enough
-    "interior": BlockMethod(solve_screened, share=0.3, attempts=3),
-    "mirror": BlockMethod(solve_mirror, share=0.4),
-    "mirror-paper": BlockMethod(partial(solve_mirror, options=MirrorOptions(rule="paper")), share=0.4),
+    "interior": WeightsMethod(solve_any_rank, share=0.3, attempts=3),
+    "mirror": WeightsMethod(solve_mirror, share=0.4),
+    "mirror-paper": WeightsMethod(partial(solve_mirror, options=MirrorOptions(rule="paper")), share=0.4),
 }
+AUTOMATIC, NEWTON = "automatic", "newton"
+
+
+def fastest(samples: int, kernels: int, *, low_rank: bool = False, options: MixedNormOptions = OPTIONS) -> list[str]:
+    """The methods in the order in which "automatic" tries them on a block of this size.
+
+    An interior point step factors a matrix of all samples, whatever the number of kernels, or of the sum of the ranks;
+    an evaluation of Newton's method only reads the kernels, but its model grows with their number, and its SVM is slow
+    where weights of kernels of low rank grow without bound (`decisions/automatic-method.md`).
+    """
+    interior = low_rank or samples <= (options.small if kernels < options.many else options.small_with_many)
+    return ["interior", NEWTON, "mirror"] if interior else [NEWTON, "mirror", "interior"]
 
 
 def build(formulation: MixedNormMKL, problem: Problem) -> Solver:
@@ -79,23 +104,113 @@ def build(formulation: MixedNormMKL, problem: Problem) -> Solver:
     return OneVsRest(MixedNormMethod(formulation.C, norm, problem.method, OPTIONS), problem.stack.dtype)
 
 
+def _sum_fits(problem: Problem) -> bool:
+    """Whether a weighted sum of all kernels, beside the copy that an SVM makes of it, fits in memory."""
+    return BLOCK_MEMORY.in_flight * problem.stack.dtype.itemsize * problem.n**2 <= block_room(problem)
+
+
+def _solution(found: NewtonSolution) -> BlockSolution:
+    """What Newton's method found, as the rounds take it."""
+    return BlockSolution(
+        found.beta,
+        found.dual,
+        found.svm_calls,
+        found.oracle_calls,
+        found.weights,
+        found.penalty,
+        found.proof,
+        found.proof_forms,
+        scores=found.scores,
+    )
+
+
+@dataclass(frozen=True)
+class NewtonState(MethodState):
+    """The models of classes whose kernels are read in passes, so that every evaluation counts in a later run."""
+
+    models: Mapping[str, Array] = field(default_factory=dict)  # "class.name of the array"
+
+    def arrays(self) -> dict[str, Array]:
+        return dict(self.models)
+
+    @classmethod
+    def read(cls, arrays: Arrays) -> NewtonState:
+        unknown = [name for name in arrays if not name.partition(".")[0].isdecimal()]
+        if unknown:
+            raise ValueError(f"a state of the method with unknown {', '.join(sorted(unknown))}")
+        return cls(dict(arrays))
+
+    def of(self, k: int) -> dict[str, Array] | None:
+        """The arrays of the model of class k, if there is one."""
+        found = {name.partition(".")[2]: values for name, values in self.models.items() if name.startswith(f"{k}.")}
+        return found or None
+
+    def updated(self, k: int, model: Mapping[str, Array]) -> NewtonState:
+        """With another model of class k."""
+        return NewtonState({**self.models, **{f"{k}.{name}": values for name, values in model.items()}})
+
+    def milestone(self) -> Array:
+        """Evaluations of models that have not ended: each of them is progress."""
+        counts = [
+            (int(values), int(self.models[f"{name.partition('.')[0]}.idle"]))
+            for name, values in self.models.items()
+            if name.endswith(".evaluations")
+        ]
+        return np.array([number for number, idle in counts if idle < NEWTON_OPTIONS.patience])
+
+
+@dataclass(frozen=True)
+class _Attempt:
+    """A solution of a block, and its primal value there."""
+
+    solution: BlockSolution
+    primal: float
+
+    @property
+    def gap(self) -> float:
+        return relative_gap(self.primal, self.solution.dual)
+
+    def or_better(self, other: _Attempt) -> _Attempt:
+        """The better primal and the better dual point of this and a later attempt, and the work of both."""
+        best, rest = (other, self) if other.primal < self.primal else (self, other)
+        solution, second = best.solution, rest.solution
+        if second.dual > solution.dual:
+            solution = replace(solution, dual=second.dual, proof=second.proof, proof_forms=second.proof_forms)
+        svm_calls = solution.svm_calls + second.svm_calls
+        oracle_calls = solution.oracle_calls + second.oracle_calls
+        return _Attempt(replace(solution, svm_calls=svm_calls, oracle_calls=oracle_calls), best.primal)
+
+
 @dataclass(frozen=True)
 class MixedNormMethod(ClassMethod):
     """Blocks of the kernels that matter; weights for each class."""
 
+    own_type: ClassVar[type[MethodState]] = NewtonState
+
     C: float
     norm: MixedNorm
-    block_method: str
+    method: str
     options: MixedNormOptions = field(default_factory=MixedNormOptions)
 
     def first_weights(self, problem: Problem) -> Float64:
         return np.tile(self.norm.uniform(), (problem.m, 1))
 
     def first_state(self, problem: Problem, state: State) -> State:
-        if not many_kernels(problem.stack.s):
-            return outlined(problem, state, self.norm.uniform(), self.C)
-        first = random_kernels(problem.stack.s, problem.seed) | self._one_of_each_group()
-        return replace(state, active=np.tile(first, (problem.m, 1)))
+        """Random kernels of many; else the samples that matter at equal weights, or all where most of them matter."""
+        if many_kernels(problem.stack.s):
+            first = random_kernels(problem.stack.s, problem.seed) | self._one_of_each_group()
+            return replace(state, active=np.tile(first, (problem.m, 1)))
+        newton = self.method == NEWTON or (
+            self.method == AUTOMATIC and fastest(problem.n, problem.stack.s)[0] == NEWTON
+        )
+        uncopied = newton and problem.stack.in_one_array and not problem.runtime.remote
+        if uncopied and problem.m == 1 and _sum_fits(problem):
+            return replace(state, working=np.ones_like(state.working))  # Newton's method has its own first guess
+        state = outlined(problem, state, self.norm.uniform(), self.C)
+        if uncopied and _sum_fits(problem):
+            dense = state.working.mean(axis=0) > self.options.dense
+            state = replace(state, working=state.working | dense)
+        return state
 
     def _one_of_each_group(self) -> Mask:
         members = np.zeros(len(self.norm.groups), dtype=bool)
@@ -108,25 +223,101 @@ class MixedNormMethod(ClassMethod):
     def block_options(self, problem: Problem, state: State, kernels: Sequence[Samples]) -> BlockOptions:
         return {"kernels": [A.tolist() for A in kernels]}
 
+    def streaming_substitute(
+        self, problem: Problem, samples: Samples, kernels: Samples, room: int
+    ) -> StreamedKernels | None:
+        """All samples of these kernels, for Newton's method, which can read them in passes."""
+        if self.method not in (AUTOMATIC, NEWTON):
+            return None
+        each = np.zeros((len(kernels), problem.stack.s))
+        each[np.arange(len(kernels)), kernels] = 1.0
+        return StreamedKernels(problem.stack, each, np.arange(problem.n), room)
+
+    def streamed_sets(self, working: Mask, active: Mask) -> tuple[Mask, Mask]:
+        return np.ones_like(working), np.ones_like(active)  # a pass reads them in any case
+
+    def first_own(self, problem: Problem) -> MethodState:
+        return NewtonState()
+
+    def resume(self, own: MethodState, k: int) -> Mapping[str, Array] | None:
+        assert isinstance(own, NewtonState)
+        return own.of(k)
+
+    def next_own(
+        self, own: MethodState, number: int, classes: Sequence[int], solutions: Sequence[BlockSolution]
+    ) -> MethodState:
+        assert isinstance(own, NewtonState)
+        for k, solution in zip(classes, solutions, strict=True):
+            if solution.resume is not None:
+                assert isinstance(solution.resume, Mapping)
+                own = own.updated(k, solution.resume)
+        return own
+
     def solve(self, problem: BlockProblem) -> BlockSolution:
-        """Weights by the block method, then the SVM at them; tighter while the block's own certificate asks for it."""
-        method = BLOCK_METHODS[self.block_method]
-        inner, svm_calls, oracle_calls = method.share * problem.tol, 0, 0
+        """By the method, or by one method after the other until the block's own certificate is small enough."""
+        if isinstance(problem.block, StreamedKernels):
+            return self._streamed(problem, problem.block)
+        K, wanted = problem.array, self.options.block_share * problem.tol
+        names = [self.method]
+        if self.method == AUTOMATIC:
+            low_rank = has_low_rank(K, self.norm.among(problem.kernels))
+            names = fastest(len(problem.y), len(K), low_rank=low_rank)
+        found: _Attempt | None = None
+        for name in names:
+            attempt = self._newton(problem) if name == NEWTON else self._by_weights(problem, WEIGHTS_METHODS[name])
+            found = attempt if found is None else found.or_better(attempt)
+            if found.gap <= wanted or must_stop():
+                break
+        assert found is not None
+        return replace(found.solution, handovers=names.index(name))
+
+    def _newton(self, problem: BlockProblem) -> _Attempt:
+        norm, upper = self.norm.among(problem.kernels), self.C * problem.counts
+        kernels = BlockKernels(problem.array, threads=problem.threads)
+        wanted = self.options.block_share * problem.tol
+        start = problem.warm.weights if np.isfinite(problem.gap) else None
+        found = solve_newton(kernels, problem.y, upper, norm, wanted, problem.oracle, start=start)
+        return _Attempt(_solution(found), found.primal)
+
+    def _streamed(self, problem: BlockProblem, kernels: StreamedKernels) -> BlockSolution:
+        """One evaluation of Newton's method, which takes two passes; the state goes from round to round."""
+        norm, upper, y = self.norm.among(problem.kernels), self.C * problem.counts, problem.y
+        wanted, resume, calls = self.options.block_share * problem.tol, problem.warm.resume, 0
+        if isinstance(resume, Mapping):
+            model = WeightModel.restored(norm, wanted, resume)
+        else:
+            theta = problem.warm.weights
+            if not np.isfinite(problem.gap):
+                theta, calls = first_weights(kernels, y, upper, norm, wanted, problem.oracle)
+            model = WeightModel(norm, len(y), wanted, theta)
+        model.advance(Search(kernels, y, upper, norm, wanted, problem.oracle))
+        found = model.solution(calls + 1)
+        return replace(_solution(found), resume=model.arrays())
+
+    def _by_weights(self, problem: BlockProblem, method: WeightsMethod) -> _Attempt:
+        """Weights by the method, then the SVM at them; tighter while the block's own certificate asks for it."""
+        inner, found = method.share * problem.tol, None
         for _ in range(method.attempts):
-            solution, gap = self._attempt(problem, method, inner)
-            svm_calls, oracle_calls = svm_calls + solution.svm_calls, oracle_calls + solution.oracle_calls
-            if gap <= self.options.block_share * problem.tol:
+            attempt = self._at_weights(problem, method, inner)
+            found = attempt if found is None else found.or_better(attempt)
+            if found.gap <= self.options.block_share * problem.tol or must_stop():
                 break
             inner *= self.options.tighten
-        return replace(solution, svm_calls=svm_calls, oracle_calls=oracle_calls)
+        assert found is not None
+        return found
 
-    def _attempt(self, problem: BlockProblem, method: BlockMethod, inner: float) -> tuple[BlockSolution, float]:
-        """A solution and its relative gap on the block."""
+    def _at_weights(self, problem: BlockProblem, method: WeightsMethod, inner: float) -> _Attempt:
+        """The method's weights, and the SVM there."""
         K, y, norm = problem.array, problem.y, self.norm.among(problem.kernels)
         upper = self.C * problem.counts
         found = method.solve(K, y, upper, norm, inner, problem.oracle)
-        least = self.options.negligible * problem.tol * found.weights.max()
-        weights = np.where(found.weights > least, found.weights, 0.0)
+        if isinstance(found, CertifiedPoint):
+            proof, calls = (found.proof, found.proof_forms), (found.svm_calls, found.oracle_calls)
+            solution = BlockSolution(found.beta, found.dual, *calls, found.weights, found.penalty, *proof)
+            return _Attempt(solution, found.primal)
+        least, norms = self.options.negligible * problem.tol, found.weights * np.sqrt(found.proof_forms)
+        some = (found.weights > least * found.weights.max()) | (norms > least * norms.max())
+        weights = np.where(some, found.weights, 0.0)
         combined = np.empty(K.shape[1:])
         combine(K, weights, combined)
         exact = self.options.svm_share * problem.tol
@@ -141,7 +332,7 @@ class MixedNormMethod(ClassMethod):
             dual = float(svm.alpha.sum()) - norm.conjugate(forms)
             if dual > found.dual:
                 solution = replace(solution, dual=dual, proof=beta, proof_forms=forms)
-        return solution, relative_gap(primal, solution.dual)
+        return _Attempt(solution, primal)
 
     def primal(
         self, beta: Float64, scores: Float64, y: Float64, counts: Float64, solution: BlockSolution
@@ -154,6 +345,14 @@ class MixedNormMethod(ClassMethod):
         multiple = min(1.0, total / max(2.0 * conjugate, 1e-300))  # the best one: kernels outside may have larger forms
         bound = multiple * total - multiple**2 * conjugate
         return min(solution.dual, bound)
+
+    def as_known(self, beta: Float64, weights: Float64, forms: Float64, y: Float64, counts: Float64) -> BlockSolution:
+        penalty, alpha = self.norm.regulariser(weights * np.sqrt(forms)), beta * y
+        feasible = (alpha >= 0).all() and (alpha <= self.C * counts).all() and abs(beta.sum()) <= 1e-9 * alpha.sum()
+        share = float(feasible)  # of the coefficients, as a dual point: those of another formulation may be none
+        return BlockSolution(
+            beta, np.inf, weights=weights, penalty=penalty, proof=share * beta, proof_forms=share * forms
+        )
 
     def next_kernels(self, weights: Float64, forms: Float64) -> Mask:
         used, largest = weights > 0, self.norm.radii(forms)

@@ -8,6 +8,7 @@ those with coefficients (`obscure_kernel_values.py`).
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -16,12 +17,12 @@ from typing import ClassVar
 import numpy as np
 from scipy.sparse import csr_array
 
+from dmkl._util.stopping import Stopped
 from dmkl._util.types import Float64, Mask, Samples
 from dmkl.errors import ConfigError
 from dmkl.events import Note
 from dmkl.problems.obscure import Obscure
 from dmkl.problems.obscure_terms import PNorm, RowLoss, scaled_dual
-from dmkl.runtime.base import one_blas_thread
 from dmkl.solvers.obscure_exact import solve_exact
 from dmkl.solvers.obscure_kernel_values import KernelBlock, forms_of, open_block, scores_of
 from dmkl.solvers.obscure_subgradient import (
@@ -123,7 +124,11 @@ class Stages:
         n, m, s = problem.n, problem.m, problem.stack.s
         state = State.first(self._norm.weights(np.ones(s)), np.zeros((n, m), dtype=bool), bounds=1)
         if problem.start is not None:
-            return self._into_exact(problem, state, self._loss.nearest(problem.start.coef.toarray()), no_samples())
+            point = self._loss.nearest(problem.start.coef.toarray())
+            try:
+                return self._into_exact(problem, state, point, no_samples())
+            except Stopped:
+                return self._into_exact(problem, state, np.zeros((n, m)), no_samples())
         first = ONLINE if self._online else PROXIMAL if self._epochs else EXACT
         if first == EXACT:
             return self._into_exact(problem, state, np.zeros((n, m)), no_samples())
@@ -144,25 +149,28 @@ class Stages:
 
     def step(self, problem: Problem, state: State) -> State:
         own = state.own_as(ObscureState)
-        with one_blas_thread():  # once for all the small products of a step
-            if own.place is None:
-                return self._exact(problem, state)
-            learner = Learner.of(own)
-            learn(problem, self._source, self._loss, self._norm, self._lam, learner, ahead=self._ahead)
-            if learner.batch == 0:
-                return self._after_epoch(problem, state, learner)
-            return replace(state, own=learner.state())
+        if own.place is None:
+            return self._exact(problem, state)
+        learner = Learner.of(own)
+        if learn(problem, self._source, self._loss, self._norm, self._lam, learner, ahead=self._ahead):
+            with contextlib.suppress(Stopped):  # the last batch is met, the epoch ends another time
+                return self._after_epoch(problem, state, Learner.of(learner.state()))
+        return replace(state, own=learner.state())
 
     def leave(self, problem: Problem, state: State) -> State:
         """A run that ends before its first certificate gets one."""
         own = state.own_as(ObscureState)
         if np.isfinite(state.primal[0]) or own.place is None:
             return state
-        return self._certified(problem, state, Learner.of(own))[0]
+        try:
+            return self._certified(problem, state, Learner.of(own))[0]
+        except Stopped:
+            return state
 
     # stages 1 and 2
 
     def _after_epoch(self, problem: Problem, state: State, learner: Learner) -> State:
+        learner.end_epoch()
         support = int(np.count_nonzero(learner.coef.any(axis=1)))
         words = f"{STAGES[learner.stage]} epoch {learner.epoch}: {_rate(learner.seen[learner.stage])}"
         problem.observer(Note(f"{words}, {support} of {problem.n} with coefficients"))

@@ -28,6 +28,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from dmkl._util.jit import jit
+from dmkl._util.stopping import must_stop
 from dmkl._util.types import Float64, FloatArray, Samples
 from dmkl.problems.obscure_terms import PNorm, RowLoss, onto_simplex, weigh
 from dmkl.solvers.certificate import relative_gap
@@ -46,6 +47,7 @@ class ExactOptions:
     loosest_mixture: float = 1e-3  # at most,
     tightest_mixture: float = 1e-13  # and at least
     rows_at_once: int = 256  # of a product with the kernel
+    entries: int = 100_000_000  # of scores that a sweep changes between two questions whether to stop, at most
 
 
 @dataclass(frozen=True)
@@ -135,7 +137,7 @@ def solve_exact(
         if mixture.value > best.dual:
             best = replace(best, dual=mixture.value, proof=mixed)
         gap = relative_gap(best.primal, best.dual)
-        if gap <= tol:
+        if gap <= tol or must_stop():
             break
         B, weights = mixed.copy(), mixture.weights
     return replace(best, svms=svms, sweeps=sweeps)
@@ -152,13 +154,17 @@ def _solve_svm(K: FloatArray, loss: RowLoss, B: Float64, tol: float, rng: np.ran
         for start in range(0, len(B), OPTIONS.rows_at_once):
             rows = slice(start, start + OPTIONS.rows_at_once)
             F[:, rows] = (K[rows][:, support].astype(np.float64) @ B[support]).T
-    sweeps = 0
+    sweeps, portion = 0, max(OPTIONS.entries // B.size, 1)
     while sweeps < OPTIONS.sweeps:
         sweeps += 1
-        moved = ascend(K, loss.Y, loss.labels, loss.C, rng.permutation(len(B)), B, F)
+        order, moved = rng.permutation(len(B)), 0
+        for start in range(0, len(B), portion):  # compiled code cannot be asked to stop
+            moved += ascend(K, loss.Y, loss.labels, loss.C, order[start : start + portion], B, F)
+            if must_stop():
+                break
         square = float((B * F.T).sum())
         primal, dual = loss.primal(square, F.T), loss.gain(B) - 0.5 * square
-        if primal - dual <= tol * abs(primal) or not moved:
+        if primal - dual <= tol * abs(primal) or not moved or must_stop():
             break
     return np.ascontiguousarray(F.T), sweeps
 

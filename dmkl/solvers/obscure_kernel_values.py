@@ -21,6 +21,7 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 
 from dmkl._util.jit import jit
+from dmkl._util.stopping import Tasks
 from dmkl._util.types import Float64, FloatArray, FloatType, Samples
 from dmkl.runtime import Runtime
 from dmkl.solvers.precision import sum_dtype
@@ -129,8 +130,12 @@ def background(runtime: Runtime) -> Iterator[Later]:
     if runtime.workers == 1 and not runtime.remote:
         yield _at_once
         return
+    limited = Tasks()
     with ThreadPoolExecutor(1, thread_name_prefix="dmkl-ahead") as thread:
-        yield lambda function, *arguments: thread.submit(function, *arguments).result
+        try:
+            yield lambda function, *arguments: thread.submit(limited.run, function, *arguments).result
+        finally:
+            limited.stop()
 
 
 def _at_once(function: Callable[..., BatchValues], *arguments: Any) -> Callable[[], BatchValues]:

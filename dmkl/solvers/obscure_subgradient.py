@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array, issparse
 
 from dmkl._util.jit import jit
+from dmkl._util.stopping import Stopped, must_stop
 from dmkl._util.types import Float64, FloatArray, Samples
 from dmkl.events import Progress
 from dmkl.problems.obscure_terms import PNorm, RowLoss, subgradient, weigh
@@ -154,6 +155,10 @@ class Learner:
             ledger=csr_array(self.ledger),
         )
 
+    def end_epoch(self) -> None:
+        """Begin the next epoch."""
+        self.batch, self.epoch = 0, self.epoch + 1
+
     def enter(self, stage: int, radius: float = np.inf) -> None:
         """Begin a stage where the one before ended."""
         self.stage, self.epoch, self.batch, self.radius = stage, 0, 0, radius
@@ -179,8 +184,8 @@ class Learner:
 
 def learn(
     problem: Problem, source: Source, loss: RowLoss, norm: PNorm, lam: float, learner: Learner, *, ahead: bool
-) -> None:
-    """Let the learner go on in its epoch for one part of it; at the end of the epoch its `batch` is 0 again.
+) -> bool:
+    """Let the learner go on in its epoch for one part of it, or less where the time is up.
 
     Parameters
     ----------
@@ -195,6 +200,11 @@ def learn(
         Changed in place.
     ahead : bool
         Whether the next batch is asked for while the learner meets the present one.
+
+    Returns
+    -------
+    bool
+        Whether it has met all batches of the epoch.
     """
     started = time.perf_counter()
     rng = np.random.default_rng([problem.seed, learner.stage, learner.epoch])
@@ -203,6 +213,8 @@ def learn(
     before = sum(map(len, batches[:first]))
     ends = np.cumsum([len(samples) for samples in batches[first:]])
     part = batches[first : first + int(np.searchsorted(ends, OPTIONS.part)) + 1]
+    if not part:  # the time was up when it had met the last one
+        return True
     seen = 0
     with background(problem.stack.runtime) as later:
 
@@ -211,7 +223,12 @@ def learn(
 
         asked = ask(part[0], NO_SAMPLES)
         for samples, following in itertools.zip_longest(part, part[1:]):
-            values = asked()
+            try:
+                values = asked()
+            except Stopped:
+                if not seen:
+                    raise
+                break
             early = ahead and following is not None and may_run_ahead(problem.stack, following, samples)
             if early:
                 asked = ask(following, samples)
@@ -221,10 +238,11 @@ def learn(
             learner.batch += 1
             seen += len(samples)
             problem.observer(Progress(STAGES[learner.stage], before + seen, problem.n))
-    if learner.batch == len(batches):
-        learner.batch, learner.epoch = 0, learner.epoch + 1
-        problem.stack.passes += 1
+            if must_stop():
+                break
     learner.seen[learner.stage] += seen, time.perf_counter() - started
+    problem.stack.passes += learner.batch == len(batches)
+    return learner.batch == len(batches)
 
 
 def _meet(loss: RowLoss, norm: PNorm, lam: float, learner: Learner, values: BatchValues) -> None:

@@ -14,26 +14,22 @@ Two things make it work at weak regularisation, where the authors' code diverges
 remaining error is small against the outer step (else growing penalties amplify the error), and where the loss has
 kinks, so that its smooth part has no curvature, the Newton matrix is damped in proportion to the gradient.
 
-The module has four parts: the points and values, the Newton systems, the method, and what the working-set rounds
-keep of it. The kernels are linear operators (`kernel_operators`): a block in memory, or the stack itself.
+The kernels are linear operators (`kernel_operators`): a block in memory, or the stack itself.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import ClassVar
 
 import numpy as np
 import scipy.linalg
 
+from dmkl._util.stopping import must_stop
 from dmkl._util.types import Float64, Mask
 from dmkl.problems.losses import Loss, Slack, Smooth, balanced
-from dmkl.solvers.certificate import relative_gap
 from dmkl.solvers.kernel_operators import KernelOperator
-from dmkl.solvers.problem import Problem
-from dmkl.solvers.state import MethodState
-from dmkl.solvers.working_sets import BlockSolution, ClassMethod, first_sets, whole
+from dmkl.solvers.loss_problem import Penalty, Solution, Start
 
 
 @dataclass(frozen=True)
@@ -66,72 +62,7 @@ class ProximalOptions:
 
 
 OPTIONS = ProximalOptions()
-
-
-# Points and their values.
-
-
-@dataclass(frozen=True)
-class Penalty:
-    """The regulariser C sum_a ||w_a|| + ridge/2 sum_a ||w_a||^2."""
-
-    C: float
-    ridge: float
-
-    def primal(self, norms: Float64) -> float:
-        """Its value at these norms (kernels,)."""
-        return self.C * float(norms.sum()) + 0.5 * self.ridge * float((norms**2).sum())
-
-    def dual(self, loss: Loss, y: Float64, rho: Float64, forms: Float64) -> tuple[float, float]:
-        """The dual value of the largest feasible multiple of rho, which sums to zero, and the factor."""
-        radii = np.sqrt(np.maximum(forms, 0.0))
-        if self.ridge > 0:
-            excess = np.maximum(radii - self.C, 0.0)
-            return -loss.conjugate(y, rho) - float((excess**2).sum()) / (2 * self.ridge), 1.0
-        scale = min(1.0, self.C / max(float(radii.max()), 1e-300))
-        return -loss.conjugate(y, scale * rho), scale
-
-
-@dataclass(frozen=True)
-class ProximalStart:
-    """A point to begin at."""
-
-    rho: Float64
-    weights: Float64
-    intercept: float
-    step: float = 0.0  # the penalty parameter of the kernels at the end of the run before; 0 if there was none
-
-
-@dataclass(frozen=True)
-class ProximalSolution:
-    """The best primal point (weights, rho, intercept), the best dual point (proof), their values, and the work."""
-
-    weights: Float64
-    rho: Float64
-    intercept: float
-    primal: float
-    penalty: float  # the regulariser's share of the primal value
-    dual: float
-    proof: Float64
-    proof_forms: Float64
-    trace: Float64  # (outer steps, 3): gap, active kernels, Newton steps
-    newton_steps: int
-    step: float = 0.0  # the penalty parameter of the kernels at the end
-
-    @property
-    def gap(self) -> float:
-        """The relative gap over these samples and kernels."""
-        return relative_gap(self.primal, self.dual)
-
-    def or_better(self, other: ProximalSolution) -> ProximalSolution:
-        """The better primal and the better dual point of two."""
-        best = self
-        if other.primal < best.primal:
-            names = ("weights", "rho", "intercept", "primal", "penalty")
-            best = replace(best, **{name: getattr(other, name) for name in names})
-        if other.dual > best.dual:
-            best = replace(best, dual=other.dual, proof=other.proof, proof_forms=other.proof_forms)
-        return best
+_NO_TRACE = np.empty((0, 3)), np.empty(0, dtype=bool)
 
 
 # Newton systems.
@@ -188,7 +119,7 @@ class NewtonSystem:
         for _ in range(self.options.cg_steps):
             image = self.diagonal * direction + product(direction) + self.factors.T @ (self.factors @ direction)
             curvature = float(direction @ image)
-            if not curvature > 0:
+            if not curvature > 0 or must_stop():
                 break
             x += (size / curvature) * direction
             residual -= (size / curvature) * image
@@ -246,9 +177,9 @@ def minimise(
     loss: Loss,
     penalty: Penalty,
     tol: float,
-    start: ProximalStart | None = None,
+    start: Start | None = None,
     options: ProximalOptions | None = None,
-) -> ProximalSolution:
+) -> Solution:
     """Minimise over some samples and kernels.
 
     Parameters
@@ -263,15 +194,15 @@ def minimise(
         The regulariser.
     tol : float
         The relative gap to reach, over these samples and kernels.
-    start : ProximalStart, optional
+    start : Start, optional
         A point to begin at; without it the method begins at the model without kernels.
     options : ProximalOptions, optional
         Constants of the method.
 
     Returns
     -------
-    ProximalSolution
-        With a gap of `tol`, or as far as rounding allows.
+    Solution
+        With a gap of `tol`, or as far as rounding and time allow.
     """
     return _Method(kernels, y, loss, penalty, tol, options or OPTIONS).run(start)
 
@@ -284,12 +215,12 @@ class _Method:
         self.slacks: list[Slack] = loss.slacks(y)
         self.options = options
 
-    def run(self, start: ProximalStart | None) -> ProximalSolution:
+    def run(self, start: Start | None) -> Solution:
         options = self.options
         rho, products, centre, parameters, best = self._begin(start)
         trace, idle, again = [], 0, False
         for _ in range(options.outer_steps):
-            if best.gap <= self.tol or (idle >= options.stalled and (again or best.gap < options.poor)):
+            if best.gap <= self.tol or (idle >= options.stalled and (again or best.gap < options.poor)) or must_stop():
                 break
             if idle >= options.stalled:  # penalties that grow while nothing is gained end in rounding
                 rho, products, centre, parameters, _ = self._begin(None)
@@ -301,12 +232,10 @@ class _Method:
             idle = 0 if best.gap < options.progress * before else idle + 1
             trace.append((best.gap, np.count_nonzero(norms), newton_steps))
             parameters = parameters.grown(newton_steps, options)
-        counted = sum(int(row[2]) for row in trace)
-        return replace(best, trace=np.array(trace).reshape(-1, 3), newton_steps=counted, step=parameters.kernels)
+        rows = np.array(trace, dtype=np.float64).reshape(-1, 3)
+        return replace(best, trace=rows, handed_over=np.zeros(len(rows), dtype=bool), step=parameters.kernels)
 
-    def _begin(
-        self, start: ProximalStart | None
-    ) -> tuple[Float64, Float64, _Centre, _PenaltyParameters, ProximalSolution]:
+    def _begin(self, start: Start | None) -> tuple[Float64, Float64, _Centre, _PenaltyParameters, Solution]:
         """rho with its products, the first centre and penalty parameters, and the better of start and no model."""
         y, loss, penalty, options = self.y, self.loss, self.penalty, self.options
         b = loss.intercept(y, np.zeros(len(y)))
@@ -320,7 +249,7 @@ class _Method:
         f = weights @ products + b
         centre = _Centre(weights[:, None] * products, weights**2 * forms, b, loss.slack_values(y, f))
         none = np.zeros(len(products))
-        best = ProximalSolution(none, rho, b, nothing, 0.0, -np.inf, rho, forms, np.empty((0, 3)), 0)
+        best = Solution(none, rho, b, nothing, 0.0, -np.inf, rho, forms, *_NO_TRACE)
         best = best.or_better(self._solution(rho, products, weights * np.sqrt(forms)))
         # scaled towards the feasible set, so that the first Newton steps stay short, also for kernels just added
         if penalty.C > 0:
@@ -339,7 +268,7 @@ class _Method:
     ) -> tuple[Float64, Float64, int]:
         """Newton's method on phi: rho with its products, and the number of steps."""
         taken, last = 0, False
-        while taken < self.options.newton_steps and not last:
+        while taken < self.options.newton_steps and not last and not must_stop():
             taken += 1
             here = _Iterate(rho, centre.products @ rho, np.maximum(products @ rho, 0.0))
             direction, fall = self._direction(here, products, centre, parameters)
@@ -461,7 +390,7 @@ class _Method:
         after = kept * norms
         return _Centre(moved, after**2, intercept, slacks), after
 
-    def _solution(self, rho: Float64, products: Float64, norms: Float64) -> ProximalSolution:
+    def _solution(self, rho: Float64, products: Float64, norms: Float64) -> Solution:
         """Both values at the nearest feasible rho, kernels weighed so that their functions have these norms."""
         loss, y = self.loss, self.y
         feasible = balanced(loss.into_domain(y, rho))
@@ -476,7 +405,7 @@ class _Method:
         primal = loss.total(y, scores + b) + penalty
         dual, scale = self.penalty.dual(loss, y, feasible, forms)
         proof, proof_forms = scale * feasible, scale**2 * forms
-        return ProximalSolution(weights, feasible, b, primal, penalty, dual, proof, proof_forms, np.empty((0, 3)), 0)
+        return Solution(weights, feasible, b, primal, penalty, dual, proof, proof_forms, *_NO_TRACE)
 
 
 def _slack_at(slack: Slack, old: Float64, rho: Float64, step: float) -> tuple[Mask, Float64]:
@@ -488,49 +417,3 @@ def _slack_at(slack: Slack, old: Float64, rho: Float64, step: float) -> tuple[Ma
 
 def _root_mean_square(values: Float64) -> float:
     return float(np.sqrt(np.mean(np.square(values))))
-
-
-# What the rounds keep of it.
-
-
-@dataclass(frozen=True)
-class ProximalState(MethodState):
-    """What proximal minimisation goes on with, and a row for each of its iterations."""
-
-    step: Float64  # (m,) the penalty parameter of the kernels that each class ended with
-    trace: Float64  # (iterations, 5): round, class, gap on the block, active kernels, Newton steps
-
-    def iterations(self) -> list[dict[str, float]]:
-        names = ("round", "class", "gap", "kernels", "steps")
-        return [dict(zip(names, row, strict=True)) for row in self.trace.tolist()]
-
-
-def first_samples(problem: Problem, loss: Loss) -> Mask:
-    """(n, m): all samples, or random ones of either side where the loss is sparse in samples."""
-    if whole(problem.n) or not loss.sparse:
-        return np.ones(problem.Y.shape, dtype=bool)
-    return first_sets(np.where(np.median(problem.Y, axis=0) < problem.Y, 1.0, -1.0), problem.seed)
-
-
-class ProximalClassMethod(ClassMethod):
-    """A class method that solves its blocks by `minimise`."""
-
-    own_type: ClassVar[type[MethodState]] = ProximalState
-
-    def first_own(self, problem: Problem) -> MethodState:
-        return ProximalState(np.zeros(problem.m), np.empty((0, 5)))
-
-    def next_own(
-        self, own: MethodState, number: int, classes: Sequence[int], solutions: Sequence[BlockSolution]
-    ) -> MethodState:
-        assert isinstance(own, ProximalState)
-        steps, rows = own.step.copy(), [own.trace]
-        for k, solution in zip(classes, solutions, strict=True):
-            steps[k] = solution.step
-            assert solution.trace is not None
-            rows.append(np.column_stack([np.full((len(solution.trace), 2), (number, k)), solution.trace]))
-        return ProximalState(steps, np.concatenate(rows))
-
-    def warm_step(self, own: MethodState, k: int) -> float:
-        assert isinstance(own, ProximalState)
-        return float(own.step[k])

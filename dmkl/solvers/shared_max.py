@@ -21,11 +21,13 @@ The estimates here have it.
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 import numpy as np
 
+from dmkl._util.stopping import Stopped, must_stop
 from dmkl._util.types import Float64, Mask, Samples
 from dmkl.problems.shared import SharedMKL
 from dmkl.solvers import fixed_weights
@@ -306,7 +308,7 @@ class WorstClass:
     def leave(self, problem: Problem, state: State) -> State:
         """Train, roughly, the classes that have no coefficients yet because other classes were harder."""
         untrained = np.flatnonzero(np.diff(state.coef.indptr) == 0)
-        if not len(untrained) or not np.isfinite(state.primal[0]):
+        if not len(untrained) or not np.isfinite(state.primal[0]) or must_stop():
             return state
         classes = ClassSvms(problem, Blocks(problem, state), state, self._C, self._intercept)
         classes.solve_whole(untrained.tolist(), state.weights, max(fixed_weights.OPTIONS.outline_tol, problem.tol))
@@ -332,8 +334,10 @@ class WorstClass:
             by_weight, by_class = estimate(sampled, values[which], forms[which], gamma, probabilities, control)
             iterates.move(by_weight, by_class, self._eta)
             now.hard[met] = True
+            if must_stop():
+                break
         now.weights = iterates.average[0]
-        if not whole(problem.n) and not state.round:  # sets from solved classes beat random ones
+        if not (whole(problem.n) or state.round or must_stop()):  # sets from solved classes beat random ones
             met = np.flatnonzero(now.hard)
             now.classes.keep(now.classes.alpha)
             now.classes.solve_whole(met.tolist(), now.weights, fixed_weights.OPTIONS.outline_tol)
@@ -369,7 +373,10 @@ class WorstClass:
             values = np.where(now.hard, now.cuts.highest_of_each(weights, m), -np.inf)
             threshold = (1 - max(mine.close, mine.close_gap * gap)) * values.max()
             hardest = np.flatnonzero((values >= threshold) | (shares > mine.least_share))
-            solutions = now.solve(hardest, weights, options.svm_tol(gap, wanted), curved=True)
+            try:
+                solutions = now.solve(hardest, weights, options.svm_tol(gap, wanted), curved=True)
+            except Stopped:
+                break
             solved = [(int(k), solution) for k, solution in zip(hardest, solutions, strict=True)]
             primal = max(solution.primal for solution in solutions)
             curvatures |= {k: solution.curvature for k, solution in solved if solution.curvature is not None}
@@ -384,7 +391,7 @@ class WorstClass:
             proximity = options.proximity * gap * abs(reached) * np.eye(s)
             weights, promised, shares = now.minimum(best, stiffness * (centred + proximity))
             gap = relative_gap(reached, now.lower)
-            if gap <= wanted:
+            if gap <= wanted or must_stop():
                 break
         now.weights = best
         now.classes.alpha |= alpha
@@ -419,19 +426,22 @@ class WorstClass:
         # the bound of the hard classes rises when they are solved again on larger working sets
         rising = bool((primal[now.hard] * (1 - tol) > now.lower).any()) and not self._sampling_only
         rising = rising and not np.array_equal(classes.working, before)
-        while len(unsure) and not rising and not harder.any():
-            solve_whole(unsure[:size])
+        while len(unsure) and not rising and not harder.any() and not must_stop():
+            with contextlib.suppress(Stopped):
+                solve_whole(unsure[:size])
             unsure, size = unsure[size:], 2 * size
             harder = ~now.hard & (lower * (1 - tol) > now.lower)
-        if not (rising or self._sampling_only or harder.any()):  # only classes a little above the bound can raise it
+        # otherwise only classes a little above the bound can raise it
+        if not (rising or self._sampling_only or harder.any() or must_stop()):
             harder = ~now.hard & (primal * (1 - tol) > now.lower)
         if harder.any():
             classes.evaluate(np.flatnonzero(harder).tolist(), weights, "anew")
             now.hard |= harder
         elif (primal * (1 - tol) <= now.lower).all():
             untrained = np.flatnonzero(relative_gap(primal, lower) > tol)
-            if len(untrained):  # the weights are final: every class is trained to the tolerance
-                solve_whole(untrained)
+            if len(untrained) and not must_stop():  # the weights are final: every class is trained to the tolerance
+                with contextlib.suppress(Stopped):
+                    solve_whole(untrained)
         worst, calls = float(primal.max()), classes.svm_calls
         own = MinimaxState.of(now.cuts, now.iterates, state.own_as(MinimaxState).forms, now.hard, weights)
         after = replace(

@@ -13,11 +13,7 @@ goes where the largest cut plus a quadratic around the best point so far (`centr
 
     min_{p, t}  t + 1/2 (p - centre)' Q (p - centre)    s.t.  heights_i + slopes_i . p <= t,  p >= 0,  sum(p) = 1
 
-`simplex_qp` solves that by an interior point method (Mehrotra's predictor and corrector); it has as many variables as
-there are kernels and also returns the multipliers of the cuts. No library is used: scipy's SLSQP takes as long for a
-dozen kernels but 300 times as long for 48, quadprog needs a definite Q (here it is also zero) and like cvxopt is under
-the GPL, and other QP solvers would be one more compiled dependency for this one function. The method for the worst
-class (`shared_max.py`) uses the same cutting planes.
+which `simplex_qp.py` solves. The method for the worst class (`shared_max.py`) uses the same cutting planes.
 """
 
 from __future__ import annotations
@@ -26,15 +22,16 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Protocol
 
 import numpy as np
-from scipy.linalg.lapack import dgetrf, dgetrs  # lu_factor's checks take longer than so few equations
 
 from dmkl._util.registry import Registry
+from dmkl._util.stopping import Stopped, must_stop
 from dmkl._util.types import Float64, Mask, Samples
 from dmkl.problems.shared import SharedMKL
 from dmkl.solvers.certificate import relative_gap
 from dmkl.solvers.fixed_weights import outlined
 from dmkl.solvers.problem import Problem
 from dmkl.solvers.shared_svms import Blocks, ClassSvms
+from dmkl.solvers.simplex_qp import simplex_qp
 from dmkl.solvers.state import MethodState, State
 from dmkl.solvers.working_sets import block_room, first_sets, whole
 
@@ -68,18 +65,6 @@ class BundleOptions:
 
 
 @dataclass(frozen=True)
-class SimplexQpOptions:
-    """Constants of the interior point method of `simplex_qp`."""
-
-    max_steps: int = 60
-    tol: float = 1e-10  # of complementarity, relative to the size of the heights
-    stationary: float = 1e-9  # the residual of the stationarity equations that is accepted,
-    stalled: float = 0.5  # also accepted if a step leaves more than this share of it: a large Q has more rounding
-    to_boundary: float = 0.99  # share of the way to the boundary that a step goes at most
-    ridge: float = 1e-12  # keeps the equations solvable where two cuts, or two kernels, are equal
-
-
-@dataclass(frozen=True)
 class MirrorStepOptions:
     """The step size eta of mirror descent."""
 
@@ -89,7 +74,6 @@ class MirrorStepOptions:
 
 
 BUNDLE = BundleOptions()
-QP = SimplexQpOptions()
 MIRROR = MirrorStepOptions()
 
 
@@ -223,7 +207,13 @@ class SumOfClasses:
     def step(self, problem: Problem, state: State) -> State:
         blocks = self._blocks = self._blocks or Blocks(problem, state)
         classes = ClassSvms(problem, blocks, state, self._C, self._intercept)
-        best, own, lower, trials = self._inner(problem, state, classes)
+        try:
+            best, own, lower, trials = self._inner(problem, state, classes)
+        except Stopped:
+            if np.isfinite(state.primal[0]):
+                raise
+            classes.keep(classes.alpha)  # nothing is certified yet: at least the next call goes on from here
+            return replace(state, coef=classes.coef, svm_calls=state.svm_calls + classes.svm_calls)
         classes.keep(best.alpha)
         values = classes.evaluate(range(problem.m), best.weights)
         primal = best.penalty + float(values.loss.sum())
@@ -246,7 +236,19 @@ class SumOfClasses:
         )
 
     def leave(self, problem: Problem, state: State) -> State:
-        return state
+        """A run that ends before its first certificate gets one, if there is time for the passes."""
+        if np.isfinite(state.primal[0]) or not state.coef.nnz:
+            return state
+        classes = ClassSvms(problem, Blocks(problem, state), state, self._C, self._intercept)
+        everyone = range(problem.m)
+        try:
+            values, forms = classes.evaluate(everyone, state.weights, "keep"), classes.forms(everyone)
+        except Stopped:
+            return state
+        primal, total = float(values.primal.sum()), float(np.abs(state.coef.data).sum())
+        cut = CuttingPlanes.none(problem.stack.s).plus(np.array([total]), forms.sum(axis=0)[None], np.array([-1]))
+        dual = np.array([cut.bound(np.ones(1))])
+        return replace(state, primal=np.array([primal]), dual=dual, intercept=values.intercept)
 
     def _inner(self, problem: Problem, state: State, classes: ClassSvms) -> tuple[Trial, SumState, float, int]:
         """The best trial on the blocks, the cuts and the centre, a lower bound, and the number of trials."""
@@ -261,15 +263,20 @@ class SumOfClasses:
         best, weights = None, own.centre
         number = 0
         while number < options.inner_steps:
+            try:
+                trial, total = self._try(problem, classes, weights, options.svm_tol(gap, wanted))
+            except Stopped:
+                if best is None:
+                    raise
+                break
             number += 1
-            trial, total = self._try(problem, classes, weights, options.svm_tol(gap, wanted))
             cuts = cuts.plus(np.array([total]), trial.forms.sum(axis=0)[None], np.array([-1]))
             if best is None or trial.primal < best.primal:
                 best = trial
             weights, bound, cuts = rule.next(trial, cuts, gap)
             lower = max(lower, bound)
             gap = relative_gap(best.primal, lower)
-            if gap <= wanted:
+            if gap <= wanted or must_stop():
                 break
         assert best is not None
         assert rule.centre is not None
@@ -341,121 +348,3 @@ class MirrorRule:
 RULES: Registry[type[Rule]] = Registry("method")
 RULES.register("bundle", BundleRule)
 RULES.register("mirror", MirrorRule)
-
-
-def simplex_qp(
-    heights: Float64, slopes: Float64, Q: Float64, centre: Float64, options: SimplexQpOptions = QP
-) -> tuple[Float64, Float64]:
-    """Minimise the largest of some linear functions plus a quadratic over the simplex (see the module's docstring).
-
-    Parameters
-    ----------
-    heights : array (cuts,)
-        The linear functions at p = 0.
-    slopes : array (cuts, s)
-        Their gradients.
-    Q : array (s, s)
-        The quadratic term, symmetric and positive semidefinite.
-    centre : array (s,)
-        The centre of the quadratic.
-    options : SimplexQpOptions
-
-    Returns
-    -------
-    p : array (s,)
-        The minimiser.
-    multipliers : array (cuts,)
-        The multipliers of the linear functions: non-negative, of sum 1.
-    """
-    size = max(np.abs(heights).max(), np.abs(slopes).max(), 1e-300)
-    heights, slopes, Q = heights / size, slopes / size, Q / size
-    s, rows = len(centre), len(heights)
-    p = np.full(s, 1.0 / s)
-    t = float((heights + slopes @ p).max()) + 1.0
-    point = _QpPoint(p, t, t - heights - slopes @ p, np.full(rows, 1.0 / rows), np.full(s, 0.1), 0.0)
-    residual = np.inf
-    for _ in range(options.max_steps):
-        equations = _QpEquations(slopes, Q, point, heights, centre, options.ridge)
-        mean = point.complementarity / (rows + s)
-        before, residual = residual, equations.residual
-        if mean < options.tol and (residual < options.stationary or residual > options.stalled * before):
-            break
-        ahead = equations.direction(point.lam * point.slack, point.low * point.p)
-        target = (point.moved(ahead, point.room(ahead)).complementarity / (rows + s) / mean) ** 3 * mean
-        step = equations.direction(
-            point.lam * point.slack + ahead.lam * ahead.slack - target,
-            point.low * point.p + ahead.low * ahead.p - target,
-        )
-        point = point.moved(step, options.to_boundary * point.room(step))
-    return point.p / point.p.sum(), point.lam / point.lam.sum()
-
-
-@dataclass(frozen=True)
-class _QpPoint:
-    """Variables, slacks of the cuts, and multipliers: of the cuts, of p >= 0 and of sum(p) = 1."""
-
-    p: Float64
-    t: float
-    slack: Float64
-    lam: Float64
-    low: Float64
-    level: float
-
-    @property
-    def complementarity(self) -> float:
-        return float(self.lam @ self.slack + self.low @ self.p)
-
-    def moved(self, step: _QpPoint, length: float) -> _QpPoint:
-        return _QpPoint(
-            self.p + length * step.p,
-            self.t + length * step.t,
-            self.slack + length * step.slack,
-            self.lam + length * step.lam,
-            self.low + length * step.low,
-            self.level + length * step.level,
-        )
-
-    def room(self, step: _QpPoint) -> float:
-        """The largest length of this step, at most 1, that keeps all positive variables positive."""
-        pairs = ((self.p, step.p), (self.slack, step.slack), (self.lam, step.lam), (self.low, step.low))
-        return min(float((-values[by < 0] / by[by < 0]).min(initial=1.0)) for values, by in pairs)
-
-
-class _QpEquations:
-    """The Newton equations at a point, factored once for predictor and corrector."""
-
-    def __init__(
-        self, slopes: Float64, Q: Float64, point: _QpPoint, heights: Float64, centre: Float64, ridge: float
-    ) -> None:
-        s = len(centre)
-        self._slopes, self._point = slopes, point
-        self._grad = Q @ (point.p - centre) + point.lam @ slopes - point.low + point.level
-        self._over = heights + slopes @ point.p + point.slack - point.t
-        pull = point.lam / point.slack
-        matrix = np.zeros((s + 2, s + 2))
-        matrix[:s, :s] = Q + (slopes.T * pull) @ slopes
-        matrix[np.arange(s), np.arange(s)] += point.low / point.p
-        matrix[:s, s] = matrix[s, :s] = -(pull @ slopes)
-        matrix[s, s] = pull.sum()
-        matrix[np.arange(s + 1), np.arange(s + 1)] *= 1 + ridge
-        matrix[:s, s + 1] = matrix[s + 1, :s] = 1.0
-        self._factor = dgetrf(matrix)[:2]
-
-    @property
-    def residual(self) -> float:
-        """How far the point is from stationary."""
-        return max(float(np.abs(self._grad).max()), abs(1 - float(self._point.lam.sum())))
-
-    def direction(self, cuts: Float64, bounds: Float64) -> _QpPoint:
-        """The step that lowers lam * slack and low * p by these amounts, to first order."""
-        point, slopes, s = self._point, self._slopes, len(self._point.p)
-        toward = (point.lam * self._over - cuts) / point.slack
-        right = np.empty(s + 2)
-        right[:s] = -self._grad - toward @ slopes - bounds / point.p
-        right[s] = point.lam.sum() - 1 + toward.sum()
-        right[s + 1] = 1 - point.p.sum()
-        x = dgetrs(*self._factor, right)[0]
-        p, t = x[:s], float(x[s])
-        slack = t - self._over - slopes @ p
-        lam = -(cuts + point.lam * slack) / point.slack
-        return _QpPoint(p, t, slack, lam, -(bounds + point.low * p) / point.p, float(x[s + 1]))

@@ -14,6 +14,7 @@ import numpy as np
 import scipy.linalg
 
 from dmkl._util.machine import in_batches
+from dmkl._util.stopping import Stopped, must_stop
 from dmkl._util.types import Float64, FloatArray, Mask, Samples
 from dmkl.oracles import ORACLES, least_hinge
 from dmkl.solvers.fixed_weights import FixedWeights
@@ -65,7 +66,9 @@ class ClassSolution:
 
 
 def solve_class(svm: ClassSvm) -> ClassSolution:
-    """Solve the SVM on the combined block."""
+    """Solve the SVM on the combined block; `Stopped` where it is too late: a few of the classes are of no use."""
+    if must_stop():
+        raise Stopped
     block, y, C = svm.block, svm.y, svm.C
     combined = np.empty(block.shape[1:])
     combine(block, svm.weights, combined)
@@ -195,13 +198,18 @@ class ClassSvms:
         self.svm_calls = 0
 
     def solve(self, classes: Sequence[int], weights: Float64, tol: float, *, curved: bool) -> list[ClassSolution]:
-        """Solve the SVMs of these classes on their blocks at these weights, one task each."""
+        """Solve the SVMs of these classes on their blocks at these weights, one task each.
+
+        Where the time is up, `Stopped` is raised, and the alpha of the classes that were solved are kept.
+        """
         found: dict[int, ClassSolution] = {}
-        for batch, blocks in self._blocks.batches(classes):
-            solutions = self._problem.runtime.map(solve_class, self._tasks(batch, blocks, weights, tol, curved))
-            found.update(zip(batch, solutions, strict=True))
-        self.alpha |= {k: solution.alpha for k, solution in found.items()}
-        self.svm_calls += len(classes)
+        try:
+            for batch, blocks in self._blocks.batches(classes):
+                solutions = self._problem.runtime.map(solve_class, self._tasks(batch, blocks, weights, tol, curved))
+                found.update(zip(batch, solutions, strict=True))
+        finally:
+            self.alpha |= {k: solution.alpha for k, solution in found.items()}
+            self.svm_calls += len(found)
         return [found[k] for k in classes]
 
     def _tasks(
@@ -231,6 +239,8 @@ class ClassSvms:
         first = fixed.solver(part, weights).init(part)
         warm = with_columns(first.coef, {at: column(self.coef, k) for at, k in enumerate(some)})
         state = fixed.solve(replace(part, start=replace(first, coef=warm)), weights)
+        if np.isinf(state.primal).any():
+            raise Stopped
         self.coef = with_columns(self.coef, {k: column(state.coef, at) for at, k in enumerate(some)})
         self.svm_calls += state.svm_calls
         return state

@@ -1,8 +1,9 @@
 """SpicyMKL on working sets of kernels (FORMULATIONS section 2; Suzuki and Tomioka 2009).
 
 The sparsity is in the kernels: a compact problem holds the few of thousands that matter, and every pass looks at all of
-them. Samples leave it only where the loss has rho = 0 for samples that are fitted well (hinge, epsilon). A compact
-problem is solved by proximal minimisation, on a block where that fits in memory, else through passes.
+them. Samples leave it only where the loss has rho = 0 for samples that are fitted well (hinge, epsilon), and only where
+a block is a copy. A compact problem is solved by Newton's method in the kernel weights, or by the authors' proximal
+minimisation, on a block where that fits in memory, else through passes.
 """
 
 from __future__ import annotations
@@ -17,14 +18,16 @@ from dmkl.problems.losses import Loss
 from dmkl.problems.spicy import SpicyMKL, null_forms
 from dmkl.solvers.certificate import Certificate
 from dmkl.solvers.kernel_operators import BlockKernels, StreamedKernels
+from dmkl.solvers.loss_blocks import OWN_MATRICES, LossClassMethod, LossMethodName, first_samples, solve
+from dmkl.solvers.loss_problem import Penalty, Start
 from dmkl.solvers.problem import Problem, Solver
-from dmkl.solvers.proximal import Penalty, ProximalClassMethod, ProximalStart, first_samples, minimise
 from dmkl.solvers.state import State
 from dmkl.solvers.working_sets import (
     BlockOptions,
     BlockProblem,
     BlockSolution,
     OneVsRest,
+    block_room,
     entering,
     many_kernels,
     own_layers,
@@ -39,6 +42,7 @@ class SpicyOptions:
     block_share: float = 0.5  # of the tolerance, for the block; the rest is for the samples and kernels outside
     early: float = 0.02  # of the gap certified so far: the next pass brings in more than that
     first: float = 0.1  # the gap of the first compact problem
+    whole_share: float = 0.9  # of the tolerance, for a block of everything
     near: float = 0.9  # kernels with ||rho||_a above this share of the bound enter the block
     fewest: int = 48  # at most so many of them enter,
     as_many: int = 2  # or so many times the kernels with weight
@@ -51,34 +55,52 @@ def build(formulation: SpicyMKL, problem: Problem) -> Solver:
     """Working-set rounds over kernels, and over samples where the loss is sparse."""
     problem.stack.require_semidefinite("SpicyMKL")
     penalty = Penalty(formulation.C, formulation.ridge)
-    return OneVsRest(SpicyMethod(formulation.own_loss(), penalty, OPTIONS), problem.stack.dtype)
+    name: LossMethodName = "proximal" if problem.method == "proximal" else "newton"
+    return OneVsRest(SpicyMethod(formulation.own_loss(), penalty, name, OPTIONS), problem.stack.dtype)
 
 
 @dataclass(frozen=True)
-class SpicyMethod(ProximalClassMethod):
+class SpicyMethod(LossClassMethod):
     """Blocks of the kernels near the bound and, where the loss is sparse, of some samples."""
 
     loss: Loss
     penalty: Penalty
+    name: LossMethodName = "newton"
     options: SpicyOptions = field(default_factory=SpicyOptions)
 
     def first_weights(self, problem: Problem) -> Float64:
         return np.zeros((problem.m, problem.stack.s))
 
     def first_state(self, problem: Problem, state: State) -> State:
-        """All samples, or random ones of either side; kernels along which the loss falls fastest, or random ones."""
-        working = first_samples(problem, self.loss)
+        """All samples, or random ones of either side; all kernels, or those along which the loss falls fastest.
+
+        Of very many kernels random ones: a look at all of them costs as much as a round.
+        """
+        working = np.ones_like(state.working) if self.holds_all(problem) else first_samples(problem, self.loss)
         if many_kernels(problem.stack.s):
             active = np.tile(random_kernels(problem.stack.s, problem.seed), (problem.m, 1))
             return replace(state, active=active, working=working)
+        n, s = problem.n, problem.stack.s
+        few = s <= self.options.fewest and (self._in_place(problem) or s * n**2 * 8 <= block_room(problem))
+        if few and self.name == "newton":
+            return replace(state, working=working)
         forms = null_forms(problem.stack, self.loss.counting(problem.counts), problem.Y)
         largest = np.sqrt(forms.max(axis=1, keepdims=True))
         scaled = forms * np.minimum(1.0, self.penalty.C / np.maximum(largest, 1e-300)) ** 2
         active = np.array([self.next_kernels(np.zeros(len(row)), row) for row in scaled])
         return replace(state, active=active, working=working)
 
+    def holds_all(self, problem: Problem) -> bool:
+        return self.name == "newton" and self._in_place(problem)
+
+    def _in_place(self, problem: Problem) -> bool:
+        """Whether a block of all samples is the stack's own array, of which nothing is copied."""
+        return problem.stack.in_one_array and not problem.runtime.remote
+
     def layers(self, problem: Problem, active: Mask) -> int:
-        return own_layers(problem, int(active.sum()))
+        if self.name == "proximal":
+            return own_layers(problem, int(active.sum()))
+        return OWN_MATRICES + (0 if self._in_place(problem) else int(active.sum()))
 
     def streaming_substitute(self, problem: Problem, samples: Samples, kernels: Samples, room: int) -> StreamedKernels:
         each = np.zeros((len(kernels), problem.stack.s))
@@ -86,32 +108,36 @@ class SpicyMethod(ProximalClassMethod):
         return StreamedKernels(problem.stack, each, samples, room)
 
     def block_options(self, problem: Problem, state: State, kernels: Sequence[Samples]) -> BlockOptions:
-        return {"kernels": [A.tolist() for A in kernels]}
+        return {} if self.holds_all(problem) else {"kernels": [A.tolist() for A in kernels]}
 
     def solve(self, problem: BlockProblem) -> BlockSolution:
         streamed = problem.block if isinstance(problem.block, StreamedKernels) else None
         gap = self.options.early * problem.gap if np.isfinite(problem.gap) else self.options.first
-        gap = 0.0 if streamed else gap  # a streamed problem costs passes: it is solved once, exactly
+        gap = 0.0 if streamed or problem.complete else gap  # there is nothing else to look at, or passes to save
+        share = self.options.whole_share if problem.complete else self.options.block_share
         warm = problem.warm
-        start = ProximalStart(warm.beta, warm.weights, warm.intercept, warm.step) if warm.weights.any() else None
-        found = minimise(
-            streamed or BlockKernels(problem.array),
-            problem.y,
-            self.loss.counting(problem.counts),
-            self.penalty,
-            max(self.options.block_share * problem.tol, gap),
-            start,
-        )
+        start = Start(warm.beta, warm.weights, warm.intercept, warm.step) if warm.weights.any() else None
+        kernels = streamed or self._kernels(problem)
+        loss = self.loss.counting(problem.counts)
+        found = solve(self.name, problem, kernels, loss, self.penalty, max(share * problem.tol, gap), start)
         return BlockSolution(
             found.rho,
             found.dual,
+            svm_calls=found.svm_calls,
+            oracle_calls=found.evaluations,
             weights=found.weights,
             penalty=found.penalty,
             proof=found.proof,
             proof_forms=found.proof_forms,
             step=found.step,
             trace=found.trace,
+            handed_over=found.handed_over,
         )
+
+    def _kernels(self, problem: BlockProblem) -> BlockKernels:
+        """The block, or of the stack's whole array the kernels of this problem."""
+        chosen = problem.kernels if len(problem.array) > len(problem.kernels) else None
+        return BlockKernels(problem.array, chosen, problem.threads)
 
     def primal(
         self, beta: Float64, scores: Float64, y: Float64, counts: Float64, solution: BlockSolution
@@ -123,6 +149,10 @@ class SpicyMethod(ProximalClassMethod):
     def dual(self, solution: BlockSolution, forms: Float64, y: Float64, counts: Float64) -> float:
         assert solution.proof is not None
         return self.penalty.dual(self.loss.counting(counts), y, solution.proof, forms)[0]
+
+    def as_known(self, beta: Float64, weights: Float64, forms: Float64, y: Float64, counts: Float64) -> BlockSolution:
+        penalty, none = self.penalty.primal(weights * np.sqrt(forms)), np.zeros_like(beta)
+        return BlockSolution(beta, 0.0, weights=weights, penalty=penalty, proof=none, proof_forms=np.zeros_like(forms))
 
     def next_kernels(self, weights: Float64, forms: Float64) -> Mask:
         near, used = np.flatnonzero(forms >= (self.options.near * self.penalty.C) ** 2), int(np.count_nonzero(weights))

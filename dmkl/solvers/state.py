@@ -21,7 +21,7 @@ from dmkl._util.types import Array, Float64, Mask
 from dmkl.errors import StoreError, one_line
 from dmkl.solvers.certificate import relative_gap
 
-COUNTERS = ("round", "svm_calls", "oracle_calls", "passes", "room")
+COUNTERS = ("round", "svm_calls", "oracle_calls", "passes", "handovers", "room")
 COLUMN_PARTS = ("data", "indices", "indptr")
 DIGEST = 32  # bytes of the checksum in front of a checkpoint
 
@@ -88,6 +88,7 @@ class State:
     svm_calls: int = 0
     oracle_calls: int = 0
     passes: int = 0
+    handovers: int = 0  # from methods that did not reach the tolerance on a block to the next
     room: int = 0  # bytes that the blocks of one batch of classes may take
     own: MethodState = field(default_factory=NoState)  # of this algorithm alone
 

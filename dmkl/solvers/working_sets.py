@@ -21,12 +21,12 @@ from typing import ClassVar, TypedDict
 import numpy as np
 
 from dmkl._util.machine import in_batches
+from dmkl._util.stopping import Stopped, must_stop
 from dmkl._util.types import Float64, FloatArray, FloatType, Mask, Samples
 from dmkl.errors import ResourceError
-from dmkl.runtime.base import run_task
 from dmkl.solvers.certificate import Certificate
 from dmkl.solvers.problem import Problem
-from dmkl.solvers.state import MethodState, NoState, State, column, with_columns
+from dmkl.solvers.state import MethodState, NoState, State, column, dense, with_columns
 
 
 @dataclass(frozen=True)
@@ -121,6 +121,7 @@ class BlockMemoryOptions:
     process_bytes: int = 250_000_000  # of Python and its libraries
     growth_room: int = 4  # how many times its first size a block of random samples is expected to reach,
     kernels_room: int = 2  # or one of all samples and random kernels
+    smallest_part: int = 256  # samples of a matrix that is made in any case
     in_flight: float = 2.0  # memory while a matrix is put together from the tasks' results, as a multiple of its size
 
 
@@ -170,6 +171,7 @@ class WarmStart:
     weights: Float64
     intercept: float
     step: float  # from the method's own state, 0 if there is none
+    resume: object = None  # what a streamed problem goes on with, from the method's own state
 
 
 @dataclass(frozen=True)
@@ -184,6 +186,8 @@ class BlockProblem:
     gap: float  # certified in the round before, infinite in the first
     tol: float  # of the whole problem
     oracle: str
+    threads: int = 1  # that solving it may use
+    complete: bool = False  # whether it holds all samples and kernels
 
     @property
     def array(self) -> FloatArray:
@@ -205,7 +209,11 @@ class BlockSolution:
     proof: Float64 | None = None  # the beta that `dual` comes from
     proof_forms: Float64 | None = None  # (kernels,) proof' K_a proof
     step: float = 0.0  # for the method's own state
-    trace: Float64 | None = None  # (iterations, 3): gap on the block, active kernels, Newton steps
+    trace: Float64 | None = None  # (iterations, 3): gap on the block, active kernels, steps
+    handed_over: Mask | None = None  # (iterations,): whether it was another method's, where the first one stalled
+    scores: Float64 | None = None  # (|W|,) of beta at the weights, where the method has them
+    handovers: int = 0  # methods that did not reach the tolerance before this one
+    resume: object = None  # what a streamed problem goes on with
 
 
 class ClassMethod(ABC):
@@ -235,9 +243,21 @@ class ClassMethod(ABC):
         """The step that class k starts with in the next round, 0 if there is none."""
         return 0.0
 
+    def holds_all(self, problem: Problem) -> bool:
+        """Whether every block is of all samples, whatever their margins."""
+        return False
+
+    def resume(self, own: MethodState, k: int) -> object:
+        """What class k goes on with if its problem is streamed; None if it begins."""
+        return None
+
     def layers(self, problem: Problem, active: Mask) -> int:
         """How many matrices a block of these kernels takes memory for."""
         return 1
+
+    def streamed_sets(self, working: Mask, active: Mask) -> tuple[Mask, Mask]:
+        """The samples and kernels of a class whose block does not fit in memory."""
+        return working, active
 
     def streaming_substitute(self, problem: Problem, samples: Samples, kernels: Samples, room: int) -> object:
         """A substitute for a block too large for memory, which reads the stack; None if unsupported."""
@@ -260,6 +280,10 @@ class ClassMethod(ABC):
     def dual(self, solution: BlockSolution, forms: Float64, y: Float64, counts: Float64) -> float:
         """The lower bound over all kernels; `forms` (s,) are the proof's, y and counts the block's."""
         return solution.dual
+
+    def as_known(self, beta: Float64, weights: Float64, forms: Float64, y: Float64, counts: Float64) -> BlockSolution:
+        """Coefficients of all samples that no block was solved for, with the weights and forms of all kernels."""
+        return BlockSolution(beta, -np.inf)
 
     def next_kernels(self, weights: Float64, forms: Float64) -> Mask:
         """(s,): the kernels for the next block, at least one of every group."""
@@ -287,8 +311,13 @@ class OneVsRest:
         state = replace(state, own=self._method.first_own(problem))
         start = problem.start
         if start is None:
-            return self._method.first_state(problem, state)
+            try:
+                return self._method.first_state(problem, state)
+            except Stopped:
+                return state
         working = state.working if whole(problem.n) else start.working
+        if self._method.holds_all(problem):
+            working = np.ones_like(working)
         return replace(
             state,
             working=working,
@@ -300,9 +329,19 @@ class OneVsRest:
 
     def step(self, problem: Problem, state: State) -> State:
         classes = next(in_batches(self._unfinished(problem, state), self._expected_bytes(problem, state), state.room))
+        if self._streams(problem, state, classes):
+            state = _with_own_arrays(state)
+            state.working[:, classes[0]], state.active[classes[0]] = self._method.streamed_sets(
+                state.working[:, classes[0]], state.active[classes[0]]
+            )
         sets = [np.flatnonzero(state.working[:, k]) for k in classes]
         kernels = [np.flatnonzero(state.active[k]) for k in classes]
-        solutions = self._solutions(problem, state, classes, sets, kernels)
+        answers = self._solutions(problem, state, classes, sets, kernels)
+        solved = [position for position, solution in enumerate(answers) if solution is not None]
+        if not solved:
+            raise Stopped
+        classes, sets = [classes[p] for p in solved], [sets[p] for p in solved]
+        kernels, solutions = [kernels[p] for p in solved], [solution for solution in answers if solution is not None]
         coef, proof = np.zeros((2, problem.n, len(classes)))
         weights, forms = np.zeros((2, len(classes), problem.stack.s))
         for position, (W, A, solution) in enumerate(zip(sets, kernels, solutions, strict=True)):
@@ -312,6 +351,10 @@ class OneVsRest:
                 proof[W, position] = solution.proof
         if solutions[0].weights is None:
             scores = problem.stack.apply(coef, state.weights, forms=False).scores
+        elif all(one.scores is not None and len(one.scores) == problem.n for one in solutions) and (
+            state.active[classes].all()
+        ):  # the blocks are all samples and kernels: their certificates are those of the problem
+            scores = np.column_stack([one.scores for one in solutions if one.scores is not None])
         else:
             scores, others = _scores_and_forms(problem, coef, weights, proof, ~state.active[classes])
             forms += others
@@ -328,9 +371,29 @@ class OneVsRest:
             coef=with_columns(state.coef, better),
             svm_calls=state.svm_calls + sum(solution.svm_calls for solution in solutions),
             oracle_calls=state.oracle_calls + sum(solution.oracle_calls for solution in solutions),
+            handovers=state.handovers + sum(solution.handovers for solution in solutions),
         )
 
     def leave(self, problem: Problem, state: State) -> State:
+        """Certify the coefficients of classes that no block has been solved for, if there is time for a pass."""
+        classes = np.flatnonzero(np.isinf(state.primal) & (np.diff(state.coef.indptr) > 0))
+        if not len(classes):
+            return state
+        coef, state = dense(state.coef, classes.tolist()), _with_own_arrays(state)
+        weights = np.broadcast_to(state.weights, (problem.m, problem.stack.s))[classes]
+        try:
+            applied = problem.stack.apply(coef, weights)
+        except Stopped:
+            return state
+        assert applied.forms is not None
+        for position, k in enumerate(classes.tolist()):
+            beta, forms, y = coef[:, position], np.maximum(applied.forms[position], 0.0), problem.Y[:, k]
+            known = self._method.as_known(beta, weights[position], forms, y, problem.counts)
+            certificate = self._method.primal(beta, applied.scores[:, position], y, problem.counts, known)
+            state.primal[k], state.intercept[k] = certificate.primal, certificate.intercept
+            if known.weights is not None and known.proof_forms is not None:
+                state.weights[k] = certificate.scale * known.weights
+                state.dual[k] = self._method.dual(known, known.proof_forms, y, problem.counts)
         return state
 
     def _unfinished(self, problem: Problem, state: State) -> Iterator[int]:
@@ -355,9 +418,15 @@ class OneVsRest:
         return expected
 
     def _bytes(self, problem: Problem, state: State, k: int) -> int:
-        """Bytes of the block of class k."""
+        """Bytes of the block of class k; none where it is the stack's own array."""
+        if problem.stack.in_one_array and state.working[:, k].all() and state.active[k].all():
+            return 0
         layers = self._method.layers(problem, state.active[k])
         return int(layers * self._itemsize * int(state.working[:, k].sum()) ** 2)
+
+    def _streams(self, problem: Problem, state: State, classes: list[int]) -> bool:
+        """Whether the block of the only class at hand does not fit; such a class is a batch of its own."""
+        return len(classes) == 1 and self._bytes(problem, state, classes[0]) > state.room
 
     def _substitute(self, problem: Problem, state: State, k: int) -> object:
         samples, kernels = np.flatnonzero(state.working[:, k]), np.flatnonzero(state.active[k])
@@ -365,26 +434,32 @@ class OneVsRest:
 
     def _solutions(
         self, problem: Problem, state: State, classes: list[int], sets: list[Samples], kernels: list[Samples]
-    ) -> list[BlockSolution]:
-        """Cut the blocks and solve the compact problems, one task a class; a streamed class is solved from here."""
+    ) -> list[BlockSolution | None]:
+        """Cut the blocks and solve the compact problems, one task a class; a streamed class is solved from here.
+
+        None for the classes that there was no time for.
+        """
         problems = []
+        threads = 1 if problem.runtime.remote else max(1, problem.runtime.workers // len(classes))
         for position, (k, W) in enumerate(zip(classes, sets, strict=True)):
             y, counts = problem.Y[W, k], problem.counts[W]
             weights = np.atleast_2d(state.weights)[k if state.weights.ndim == 2 else 0, kernels[position]]
             step = self._method.warm_step(state.own, k)
-            warm = WarmStart(column(state.coef, k)[W], weights, float(state.intercept[k]), step)
-            gap = float(state.gap[k])
-            problems.append(BlockProblem(None, kernels[position], y, counts, warm, gap, problem.tol, problem.oracle))
+            resume = self._method.resume(state.own, k)
+            warm = WarmStart(column(state.coef, k)[W], weights, float(state.intercept[k]), step, resume)
+            known = y, counts, warm, float(state.gap[k]), problem.tol, problem.oracle
+            complete = len(W) == problem.n and len(kernels[position]) == problem.stack.s
+            problems.append(BlockProblem(None, kernels[position], *known, threads, complete))
         options = self._method.block_options(problem, state, kernels)
         if len(classes) > 1:
             tasks = [(self._method, one) for one in problems]
             return problem.stack.answers(solve_block, tasks, sets, runtime=problem.runtime, **options)
         # nothing to fan out; and where the block is streamed, its passes are tasks themselves
-        streams = self._bytes(problem, state, classes[0]) > state.room
+        streams = self._streams(problem, state, classes)
         block: object = (
             self._substitute(problem, state, classes[0]) if streams else problem.stack.block(sets, **options)[0]
         )
-        return [run_task(solve_block, block, self._method, problems[0])]
+        return [self._method.solve(replace(problems[0], block=block))]
 
     def _certify(
         self,
@@ -408,15 +483,16 @@ class OneVsRest:
             if solution.weights is not None:
                 state.weights[k] = certificate.scale * weights
         state.dual[k] = max(state.dual[k], self._method.dual(solution, forms, y[samples], counts[samples]))
-        state.working[:, k] = next_set(state.working[:, k], beta != 0, certificate.margins, drop=bool(first))
+        if not self._method.holds_all(problem):
+            state.working[:, k] = next_set(state.working[:, k], beta != 0, certificate.margins, drop=bool(first))
         kernels = self._method.next_kernels(weights, forms)
         state.active[k] = kernels if first and not whole(problem.n) else state.active[k] | kernels
         return bool(better)
 
 
-def solve_block(block: object, method: ClassMethod, problem: BlockProblem) -> BlockSolution:
-    """A class's compact problem, once its block is there."""
-    return method.solve(replace(problem, block=block))
+def solve_block(block: object, method: ClassMethod, problem: BlockProblem) -> BlockSolution | None:
+    """The compact problem of one of several classes, once its block is there; None where there is no time for it."""
+    return None if must_stop() else method.solve(replace(problem, block=block))
 
 
 def _scores_and_forms(

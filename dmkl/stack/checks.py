@@ -17,7 +17,6 @@ from numpy.typing import ArrayLike
 
 from dmkl._util.types import Float64, FloatArray, Samples
 from dmkl.errors import DataError, SolverError
-from dmkl.runtime.base import one_blas_thread
 from dmkl.stack.compiled import one_sided
 
 
@@ -94,8 +93,7 @@ def require_definite(formulation: str, names: Sequence[str], n: int, block: Call
     shift = CHECKS.negative * np.maximum(np.sqrt(np.einsum("aij,aij->a", part, part)), 1e-300)
     part[:, np.arange(size), np.arange(size)] += shift[:, None]
     try:
-        with one_blas_thread():  # several of them wait for each other on a busy machine, for seconds
-            np.linalg.cholesky(part)  # exists if and only if no eigenvalue is below -shift
+        np.linalg.cholesky(part)  # exists if and only if no eigenvalue is below -shift
     except np.linalg.LinAlgError:
         for name, matrix, added in zip(names, part, shift, strict=True):
             values = np.linalg.eigvalsh(matrix) - added

@@ -13,6 +13,8 @@ import numpy as np
 
 from dmkl._util.types import Float64, FloatArray, Samples
 from dmkl.runtime.base import itself
+from dmkl.stack.compiled import multiply_both_ways, rows_of
+from dmkl.stack.score import SCORES
 from dmkl.stack.sources import BlockRow, TileReader
 
 
@@ -85,6 +87,15 @@ def correlate_block_row(row: BlockRow, beta: Float64, kernels: Sequence[int]) ->
     start = row.grid.span(row.i).start
     result = np.zeros((len(kernels), len(beta) - start, beta.shape[1]))
     place = {a: layer for layer, a in enumerate(kernels)}
+    grid, m = row.grid, beta.shape[1]
+    if not grid.full and m <= SCORES.few_classes:  # read once, as they are, for both ways
+        coefs, users, ones = np.ascontiguousarray(beta[start:].T), np.arange(m), np.ones(m)
+        scores = np.zeros((len(kernels), *coefs.shape))
+        for j in grid.kept(row.i):
+            span = grid.span(j).start - start, grid.span(j).stop - start
+            for a, tile in zip(kernels, row.tiles(list(kernels), j), strict=True):
+                multiply_both_ways(rows_of(tile), span, users, ones, coefs, scores[place[a]])
+        return np.ascontiguousarray(scores.transpose(0, 2, 1))
     for a, rows, columns, values in pieces_of(row, kernels):
         result[place[a], _after(rows, start)] += _exact(values) @ beta[columns]
     return result

@@ -28,6 +28,7 @@ from typing import Protocol, TypeVar
 import numpy as np
 
 from dmkl._util.machine import Budget, Scratch
+from dmkl._util.stopping import end_if_late
 from dmkl._util.tiling import Grid, UnevenGrid
 from dmkl._util.types import Float64, FloatArray, FloatType, Samples
 from dmkl.errors import DataError
@@ -276,15 +277,18 @@ class SourceRow:
         return self.source.s
 
     def tile(self, a: int, j: int) -> FloatArray:
+        end_if_late()
         return self.source.tile(a, self.i, j)
 
     def tiles(self, kernels: Sequence[int], j: int) -> Iterator[FloatArray]:
+        end_if_late()
         return self.source.tiles(kernels, self.i, j)
 
     def forms(self, kernels: Samples, coef: Float64) -> Float64 | None:
         return self.source.forms(self.i, kernels, coef)
 
     def combined(self, j: int, weights: Float64) -> Float64 | None:
+        end_if_late()
         return self.source.combined(self.i, j, weights)
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dmkl._util.machine import Budget
+from dmkl._util.stopping import end_if_late
 from dmkl._util.tiling import Grid
 from dmkl._util.types import Array, Block, Float64, FloatArray, FloatType, Samples
 from dmkl.errors import SolverError
@@ -208,9 +209,11 @@ class HeldRow:
     held: dict[tuple[int, int], FloatArray]
 
     def tile(self, a: int, j: int) -> FloatArray:
+        end_if_late()
         return self.held[a, j]
 
     def tiles(self, kernels: Sequence[int], j: int) -> Iterator[FloatArray]:
+        end_if_late()
         return (self.held[a, j] for a in kernels)
 
     def forms(self, kernels: Samples, coef: Float64) -> Float64 | None:

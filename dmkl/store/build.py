@@ -24,7 +24,7 @@ from dmkl.errors import OutputError, ResourceError, StoreError
 from dmkl.events import Observer, Progress, ignore
 from dmkl.kernels import Bank, Sums, row_means, tile_sums
 from dmkl.runtime import Runtime
-from dmkl.runtime.base import run_task
+from dmkl.runtime.blas import one_blas_thread
 from dmkl.store.store import KernelStore, UnusableTile, opened
 
 LOG = "mended.jsonl"  # part of the format
@@ -158,7 +158,8 @@ def sound_tile(store: KernelStore, a: int, i: int, j: int) -> NDArray[np.float32
 
 def _repair(store: KernelStore, i: int, j: int, damage: UnusableTile) -> None:
     try:
-        run_task(fill_tile, str(store.path), store.id, i, j)
+        with one_blas_thread():  # as in the task that computed it first
+            fill_tile(str(store.path), store.id, i, j)
     except StoreError as error:
         raise StoreError(
             f"{damage.message}; the samples that it was computed from are lost too ({error.message})",

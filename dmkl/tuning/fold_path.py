@@ -16,6 +16,7 @@ import numpy as np
 
 from dmkl._util.files import make_folder, write_json
 from dmkl._util.machine import Budget
+from dmkl._util.stopping import Stopped, deadline, must_stop
 from dmkl._util.types import Table
 from dmkl.data import Fold, Labels
 from dmkl.model import measure
@@ -52,7 +53,7 @@ class FoldPath:
 
 
 def scores_along(stack: KernelStack, path: FoldPath) -> Iterator[FoldScore]:
-    """The scores of the path's points in order, kept ones first; fewer than all if the deadline passes."""
+    """The scores of the path's points in order, kept ones first; fewer than all if the time is up."""
     kept = _KeptScores(path, path.identity(stack) if path.folder else "")
     yield from kept.scores
     done = len(kept.scores)
@@ -64,15 +65,19 @@ def scores_along(stack: KernelStack, path: FoldPath) -> Iterator[FoldScore]:
     for place in range(max(done - 1, 0), len(path.points)):
         number, formulation = path.points[place]
         left = path.deadline - time.time()
-        if left <= 0:
+        if left <= 0 or must_stop():
             return
         started = time.perf_counter()
         file = kept.checkpoint(place)
-        start = solve(part, y, formulation, start=start, checkpoint=file, max_seconds=left, **path.options)
+        start = solve(part, y, formulation, start=start, checkpoint=file, max_seconds=left, warn=False, **path.options)
         if start.out_of_time:
             return
         if place >= done:
-            score = _score(part, path, number, start, started)
+            try:
+                with deadline(path.deadline - time.time()):
+                    score = _score(part, path, number, start, started)
+            except Stopped:
+                return
             kept.add(score)
             yield score
 

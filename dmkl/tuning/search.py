@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import time
 import typing
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike
 
+from dmkl._util.stopping import stop_requested
 from dmkl.config import construct, refuse_unknown
 from dmkl.data import Labels, make_folds, make_labels
 from dmkl.errors import ConfigError, DataError, DeadlineReached, SolverError, did_you_mean
@@ -53,6 +55,7 @@ def tune(
     method: str = "",
     max_rounds: int = 100,
     max_seconds: float = np.inf,
+    warn: bool = True,
     client: Client | None = None,
     runtime: Runtime | None = None,
     folder: str | Path | None = None,
@@ -91,6 +94,8 @@ def tune(
         As in `dmkl.solve`.
     max_seconds : float, default inf
         Time limit of the whole search.
+    warn : bool, default True
+        Whether to warn of fits that did not reach `tol`.
     client : distributed.Client, optional
         Where the paths run as tasks; by default they run here one after the other.
     runtime : Runtime, optional
@@ -104,6 +109,11 @@ def tune(
     -------
     Tuned
         The table of all points; `formulation` is the one that was chosen.
+
+    Warns
+    -----
+    ConvergenceWarning
+        If fits did not reach `tol`: one for all of them, with the largest gap.
 
     Raises
     ------
@@ -160,9 +170,14 @@ def tune(
         counts = (score.passes, score.svm_calls, len(scores), total)
         observer(PointDone(score.fold, describe(tried[score.point]), score.value, *counts))
     if len(scores) < total:
+        if stop_requested():
+            raise KeyboardInterrupt
         hint = "repeat the same call with more time to continue" if folder else "allow more time"
         raise DeadlineReached(f"out of time with {len(scores)} of {total} points of all folds", hint)
     rows = table_of(tried, scores, folds)
+    unsolved = [score for score in scores if not score.converged]
+    if warn and unsolved:
+        _warn(unsolved, total, tol)
     best, chosen = choose(rows, rule, larger_is_better=leading.larger_is_better)
     return Tuned(
         rows=rows,
@@ -174,6 +189,18 @@ def tune(
         chosen=chosen,
         seconds=time.perf_counter() - started,
         larger_is_better=leading.larger_is_better,
+    )
+
+
+def _warn(unsolved: Sequence[FoldScore], total: int, tol: float) -> None:
+    from sklearn.exceptions import ConvergenceWarning
+
+    largest = max(score.gap for score in unsolved)
+    warnings.warn(
+        f"{len(unsolved)} of {total} fits did not reach tol = {tol:g}, the largest gap is {largest:.1e}. "
+        "Allow more max_rounds, try another method or a larger tol, or leave out extreme constants.",
+        ConvergenceWarning,
+        stacklevel=3,
     )
 
 

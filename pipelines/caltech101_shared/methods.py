@@ -66,7 +66,7 @@ def walked(bank: Bank, formulation: dmkl.SharedMKL, tol: float, rounds: int = 8)
         how: dict[str, Any] = {"tol": tol, "method": "sa-paper", "checkpoint": Path(folder) / "state"}
         started = time.perf_counter()
         for number in range(1, rounds + 1):
-            fit = dmkl.solve(bank.stack, bank.labels, formulation, max_rounds=number, **how)
+            fit = dmkl.solve(bank.stack, bank.labels, formulation, max_rounds=number, warn=False, **how)
             walk = fit.state.own_as(MinimaxState).iterates
             if moves(walk) < STILL or fit.converged:
                 break

@@ -26,7 +26,7 @@ def course(bank: Bank, C: float, delta: float, eta: float, rounds: int) -> list[
     with tempfile.TemporaryDirectory() as folder:
         how: dict[str, Any] = {"tol": TOL, "method": "sa-paper", "checkpoint": Path(folder) / "state"}
         for number in range(1, rounds + 1):
-            fit = dmkl.solve(bank.stack, bank.labels, formulation, max_rounds=number, **how)
+            fit = dmkl.solve(bank.stack, bank.labels, formulation, max_rounds=number, warn=False, **how)
             walk, found = fit.state.own_as(MinimaxState).iterates, told(bank, fit, 0.0)
             row = {"delta": delta, "eta": eta, "round": number, "steps": steps(walk), "moves": moves(walk)}
             rows.append(row | {key: found[key] for key in ("SVM calls", "mAP", "gap", "objective")})

@@ -46,6 +46,7 @@ class Table:
     measured: tuple[str, ...] = ()
     formats: dict[str, str] = field(default_factory=dict)  # of numbers, ".4g" where nothing is said
     note: str = ""
+    shown: bool = True  # in RESULTS.md; else in the record alone
 
 
 @dataclass(frozen=True)

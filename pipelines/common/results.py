@@ -35,7 +35,7 @@ def write() -> None:
 def shown(title: str, record: Row, figures: str = "results") -> str:
     """The results of one run, below a heading."""
     parts = [f"## {title}"]
-    for table in record["tables"]:
+    for table in (table for table in record["tables"] if table["rows"] and table.get("shown", True)):
         parts += [f"**{table['title']}**", table_text(table["rows"], table["formats"]), table["note"]]
     parts += [f"![{figure}]({figures}/{figure}.svg)" for figure in record["figures"]]
     parts.append("\n".join(_goal(goal) for goal in record["goals"]))

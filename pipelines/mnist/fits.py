@@ -58,6 +58,7 @@ def fitted(wanted: Wanted) -> list[Row]:
                 method=wanted.method,
                 max_rounds=rounds,
                 checkpoint=kept,
+                warn=False,
             )
             seconds += time.perf_counter() - started
             error = test_error(store, fit, wanted.tested) if wanted.tested else None

@@ -9,9 +9,10 @@ import numpy as np
 
 import dmkl
 from dmkl.problems.losses import loss_of
-from dmkl.runtime.base import run_task
+from dmkl.runtime.blas import one_blas_thread
 from dmkl.solvers.kernel_operators import BlockKernels
-from dmkl.solvers.proximal import Penalty, minimise
+from dmkl.solvers.loss_problem import Penalty
+from dmkl.solvers.proximal import minimise
 from pipelines.common.drawing import Line, Panel
 from pipelines.common.experiment import Context, Goal, Outcome, Row, Table
 from pipelines.common.fitting import LOSSES, grouped, timed, took, warm_up
@@ -67,7 +68,8 @@ def rounds(K: Float64, y: Float64, C: float, loss: str, tol: float) -> Row:
 def whole(K: Float64, y: Float64, C: float, loss: str, tol: float) -> Row:
     """The course over all kernels at once."""
     started = time.perf_counter()
-    found = run_task(minimise, BlockKernels(K), y, loss_of(loss, 0.0), Penalty(C, 0.0), tol)  # on one BLAS thread
+    with one_blas_thread():
+        found = minimise(BlockKernels(K), y, loss_of(loss, 0.0), Penalty(C, 0.0), tol)
     row = {"seconds": time.perf_counter() - started, "rounds": 1, "iterations": len(found.trace)}
     row |= {"Newton": found.newton_steps, "used": int(np.count_nonzero(found.weights)), "gap": float(found.gap)}
     return row | {"steps": [[float(gap), float(active), None] for gap, active, _ in found.trace]}

@@ -32,8 +32,8 @@ def default(K: Float64, y: Float64, C: float, tol: float) -> tuple[Row, dmkl.Fit
         steps.append(found.steps)
         return found
 
-    interior = replace(mixed_norm.BLOCK_METHODS["interior"], solve=counted)
-    with mock.patch.dict(mixed_norm.BLOCK_METHODS, {"interior": interior}):
+    interior = replace(mixed_norm.WEIGHTS_METHODS["interior"], solve=counted)
+    with mock.patch.dict(mixed_norm.WEIGHTS_METHODS, {"interior": interior}):
         seconds, fit = timed(K, y, dmkl.L1MKL(C=C), tol)
     used = int(np.count_nonzero(fit.weights))
     row = {"method": DEFAULT, "calls": fit.svm_calls, "steps": sum(steps), "seconds": seconds, "gap": fit.gap}

@@ -25,7 +25,8 @@ from dmkl._util.types import Float64, Table
 from dmkl.config import construct, refuse_unknown
 from dmkl.errors import ConfigError
 
-NEGLIGIBLE = 1e-10  # of the range of rho, or of a slope
+NEGLIGIBLE = 1e-10  # of the range of rho, of a slope, or of a step
+SLOPE_STEPS = 50  # of Newton's method, at most
 
 
 @dataclass(frozen=True)
@@ -86,6 +87,18 @@ class Loss(ABC):
     @abstractmethod
     def smooth(self, y: Float64, rho: Float64) -> Smooth | None:
         """The smooth part of the conjugate; None outside its domain."""
+
+    def slopes(self, y: Float64, f: Float64) -> Float64:
+        """rho = -dl/df at these scores, for a loss without kinks: where its conjugate has the slope -f."""
+        rho = self.into_domain(y, self.null(y))
+        for _ in range(SLOPE_STEPS):
+            smooth = self.smooth(y, rho)
+            assert smooth is not None
+            step = self.shortened(y, rho, -(smooth.gradient + f) / smooth.curvature)
+            before, rho = rho, self.into_domain(y, rho + step)
+            if (np.abs(rho - before) <= NEGLIGIBLE * np.abs(rho)).all():
+                break
+        return rho
 
     def shortened(self, y: Float64, rho: Float64, step: Float64) -> Float64:
         """`step` from rho, cut short for samples that would leave an open domain; slacks take care of closed ones."""

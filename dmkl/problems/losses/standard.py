@@ -19,6 +19,7 @@ class LogisticOptions:
 
     inside: float = 1e-10  # distance that dual values keep from the ends of the domain
     least: float = 1e-290  # smallest dual value with a finite reciprocal
+    most: float = 1e-15  # distance from 1 of the largest one
     to_boundary: float = 0.9  # largest share of the way to an end of the domain that a step may take
     intercept_steps: int = 60  # of Newton's method or bisection
 
@@ -46,6 +47,9 @@ class Logistic(Loss):
         if not ((u > OPTIONS.least) & (u < 1.0)).all():
             return None
         return Smooth(self.conjugate(y, rho), y * (np.log(u) - np.log1p(-u)), 1.0 / (u * (1.0 - u)) / self.counts)
+
+    def slopes(self, y: Float64, f: Float64) -> Float64:
+        return np.asarray(y * self.counts * np.clip(expit(-y * f), OPTIONS.least, 1.0 - OPTIONS.most))
 
     def shortened(self, y: Float64, rho: Float64, step: Float64) -> Float64:
         u = y * rho
@@ -122,6 +126,9 @@ class Squared(Loss):
 
     def smooth(self, y: Float64, rho: Float64) -> Smooth:
         return Smooth(self.conjugate(y, rho), 0.5 * rho / self.counts - y, np.full(len(y), 0.5) / self.counts)
+
+    def slopes(self, y: Float64, f: Float64) -> Float64:
+        return np.asarray(2.0 * self.counts * (y - f))
 
     def null(self, y: Float64) -> Float64:
         return np.asarray(2.0 * self.counts * (y - self.mean(y)))

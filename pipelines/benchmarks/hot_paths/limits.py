@@ -14,7 +14,7 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from dmkl.runtime.base import one_blas_thread
+from dmkl.runtime.blas import one_blas_thread
 
 Measurement = Callable[[], float]  # what was done: bytes, operations, exponentials
 

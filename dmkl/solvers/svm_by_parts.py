@@ -1,0 +1,103 @@
+"""The SVM of one weighted sum of kernels whose matrix does not fit in memory, by decomposition.
+
+    max_beta  y'beta - 1/2 beta' K beta,     0 <= y beta <= C,  sum(beta) = 0,      K = sum_a theta_a K_a
+
+A round solves for a part of the samples, the others staying where they are: those outside at alpha = C pull on the
+part through its linear term. The part holds the free samples and those that violate the optimality conditions most, as
+many as fit. A pass then brings the scores of all samples up to date, and with them the certificate. So samples at
+either bound need no memory, and the free ones with those that still change have to fit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from dmkl._util.stopping import must_stop
+from dmkl._util.types import Float64, Samples
+from dmkl.oracles import relative_gap, svm_bounds
+from dmkl.oracles.base import balance, fresh_scores
+from dmkl.oracles.smo import maximised
+from dmkl.solvers.kernel_operators import KernelOperator
+
+
+@dataclass(frozen=True)
+class PartOptions:
+    """Constants of the decomposition."""
+
+    rounds: int = 12  # at most
+    steps: int = 100  # of the oracle, for each sample of the part
+    share: float = 0.3  # of the gap so far, for a part: the samples outside need the rest
+    free: float = 1e-8  # alpha counts as free further than this share of its bound from both bounds
+
+
+OPTIONS = PartOptions()
+
+
+def svm_by_parts(
+    kernels: KernelOperator, theta: Float64, y: Float64, C: Float64, alpha: Float64, tol: float
+) -> Float64:
+    """beta of the SVM at these weights.
+
+    Parameters
+    ----------
+    kernels : KernelOperator
+        The kernels over n samples.
+    theta : array (s,)
+        Their weights.
+    y, C : arrays (n,)
+        Signs -1/+1, and bounds of alpha.
+    alpha : array (n,)
+        Where to start.
+    tol : float
+        The relative gap to reach; less precise after the most rounds, or where the time is over.
+
+    Returns
+    -------
+    array (n,)
+        A feasible beta.
+    """
+    alpha = np.clip(alpha, 0.0, C)
+    balance(alpha, y, C)
+    beta = alpha * y
+    scores = kernels.total(theta, beta) if beta.any() else np.zeros(len(y))
+    most = kernels.largest_sum
+    reached = -np.inf
+    for _ in range(OPTIONS.rounds):
+        primal, dual, level = svm_bounds(beta, scores, y, C, 1.0, True)
+        gap, before, reached = relative_gap(primal, dual), reached, dual
+        if gap <= tol or dual <= before or must_stop():
+            break
+        part = _movable(beta, y - scores - level, y, C, most)
+        K = kernels.sum_over(part, theta, np.dtype(np.float32))
+        view = K.view()
+        view.flags.writeable = False  # as the oracle's compiled variant has it
+        own = beta[part].copy()
+        here = fresh_scores(K, own)
+        pull = y[part] - (scores[part] - here)
+        value = float(pull @ own) - 0.5 * float(own @ here)  # of the part's own problem, whose gap is relative to it
+        exact = OPTIONS.share * gap * abs(primal) / (abs(value) + min(gap, 1.0) * abs(primal))
+        low, high = np.minimum(y[part], 0.0) * C[part], np.maximum(y[part], 0.0) * C[part]
+        whole = (pull, own, low, high, K.diagonal().astype(np.float64))
+        maximised(view, whole, True, False, exact, OPTIONS.steps * len(part))
+        change = np.zeros(len(y))
+        change[part] = own - beta[part]
+        beta = beta + change
+        scores = scores + kernels.total(theta, change)
+    return beta
+
+
+def _movable(beta: Float64, slope: Float64, y: Float64, C: Float64, most: int) -> Samples:
+    """The samples that violate the conditions of optimality most, as many as fit; `slope` is y - K beta - b.
+
+    Of a free sample the slope is zero at the optimum, of one at a bound it has the sign that keeps the sample there.
+    """
+    alpha, edge = beta * y, OPTIONS.free * C
+    can_rise = np.where(y > 0, alpha < C - edge, alpha > edge)
+    can_fall = np.where(y > 0, alpha > edge, alpha < C - edge)
+    rising = np.argsort(np.where(can_rise, -slope, np.inf), kind="stable")
+    falling = np.argsort(np.where(can_fall, slope, np.inf), kind="stable")
+    order = np.column_stack([rising, falling]).ravel()  # in pairs: sum(beta) stays zero
+    first = np.sort(np.unique(order, return_index=True)[1])[:most]
+    return np.sort(order[first])
