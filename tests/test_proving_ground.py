@@ -181,7 +181,7 @@ def test_scales_leave_the_problem_the_same_but_for_plain_ones() -> None:
     """Kernels times c with C / c have the objective over c."""
     problem = Problem("test", dmkl.L1MKL, "blobs5", 50, "gauss-view", {"C": 1.0})
     fitted = {scale: solved(replace(problem, scale=scale)) for scale in (1.0, 1e6)}
-    assert fitted[1e6] * 1e6 == pytest.approx(fitted[1.0], rel=1e-5)
+    assert fitted[1e6] * 1e6 == pytest.approx(fitted[1.0], rel=2e-6)
     assert sorted(scales("mixed", 4)) == pytest.approx([1e-6, 1e-2, 1e2, 1e6])
 
 
@@ -189,9 +189,7 @@ def solved(problem: Problem) -> float:
     samples = problem.samples()
     K, groups = array_of(problem.kernels, samples, problem.scale, problem.dtype, problem.seed)
     stack, labels = dmkl.KernelStack.from_array(K, groups=groups, workers=1), problem.labels(samples.y)
-    return float(
-        np.sum(dmkl.solve(stack, labels, problem.formulated(stack, labels), tol=1e-7, method="mirror").objective)
-    )
+    return float(np.sum(dmkl.solve(stack, labels, problem.formulated(stack, labels), tol=1e-6).objective))
 
 
 def test_constants_are_shares_of_the_largest() -> None:

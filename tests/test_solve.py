@@ -263,7 +263,10 @@ def test_what_is_not_solved_is_warned_of_and_says_what_to_try(
     for seen in (rounds, path):
         assert [(str(one.message), one.filename) for one in seen] == [(text, __file__)]
     monkeypatch.setattr(loop, "OPTIONS", LoopOptions(stalled=0))
-    with pytest.warns(ConvergenceWarning, match=r"try the method 'mirror' or 'mirror-paper', kernels of similar scale"):
+    with pytest.warns(
+        ConvergenceWarning,
+        match=r"try the method 'newton' or 'interior' or 'mirror' or 'mirror-paper', kernels of similar scale",
+    ):
         dmkl.solve(stack, y, formulation, tol=1e-6)
 
 

@@ -125,7 +125,7 @@ class SpicyMethod(LossClassMethod):
             found.dual,
             svm_calls=found.svm_calls,
             oracle_calls=found.evaluations,
-            weights=found.weights,
+            weights=np.maximum(found.weights, 0.0),  # rounding may leave -1e-16
             penalty=found.penalty,
             proof=found.proof,
             proof_forms=found.proof_forms,
