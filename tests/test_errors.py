@@ -185,7 +185,7 @@ CASES = [
         {},
         2,
         "unknown method 'mirrors' of VSKL",
-        "did you mean 'mirror'? (known: interior, mirror, mirror-paper)",
+        "did you mean 'mirror'? (known: automatic, interior, mirror, mirror-paper, newton)",
     ),
     Case(
         "train config.toml -s formulation.name=mikl -s formulation.norm=21",

@@ -34,7 +34,7 @@ CASES: list[tuple[Any, list[str], bool]] = [
     (dmkl.SharedMKL(), ["bundle", "mirror"], True),
     (dmkl.SharedMKL(mode="max"), ["sa", "sa-paper"], True),
     (dmkl.Obscure(C=1.0), ["exact", "obscure", "stochastic", "online", "pegasos"], False),
-    (dmkl.MIKL(), ["newton", "fista", "plain"], False),
+    (dmkl.MIKL(), ["interior", "newton", "fista", "plain"], False),
 ]
 NAMES = [repr(case[0]) for case in CASES]
 

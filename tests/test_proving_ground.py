@@ -24,7 +24,7 @@ from dmkl.problems.obscure import LOSSES as OBSCURE_LOSSES
 from dmkl.solvers.methods import METHODS, methods_of
 from pipelines.benchmarks.proving_ground import __main__ as command
 from pipelines.benchmarks.proving_ground import experiment, fits, worker
-from pipelines.benchmarks.proving_ground.kernels import BANKS, array_of, most_samples, scales
+from pipelines.benchmarks.proving_ground.kernels import BANKS, COLUMNS, array_of, most_samples, scales
 from pipelines.benchmarks.proving_ground.problems import SHORT, Deck, OfLargest, Problem, choose, problems
 from pipelines.benchmarks.proving_ground.profiles import FLOOR, profile, ratios, slope, within
 from pipelines.benchmarks.proving_ground.samples import SOURCES, spoilt
@@ -101,8 +101,8 @@ def test_sizes_constants_and_kernels_span_what_they_should() -> None:
     assert max(problem.n for problem in found) >= 16_000
     assert {1e-6, 1.0, 1e6, "mixed"} <= {problem.scale for problem in found}
     assert {problem.dtype for problem in found} == {"float32", "float64"}
-    assert {problem.held for problem in found} == {"memory", "disk", "computed"}
-    assert {problem.kernels for problem in found} == set(BANKS)
+    assert {problem.held for problem in found} == {"memory", "disk", "computed", "features"}
+    assert {problem.kernels for problem in found} == set(BANKS) | set(COLUMNS)
     assert {problem.data for problem in found} == set(SOURCES)
     assert {problem.tol for problem in found if problem.n <= 300 and problem.row not in ("core", "growth")} == {
         1e-3,

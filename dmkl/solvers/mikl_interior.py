@@ -169,7 +169,7 @@ class RowForms:
 
     def inner(self, one: Image, other: Image) -> Float64:
         product = one * other
-        return product if self._single else np.bincount(self._balls, product, self._count)
+        return np.asarray(product if self._single else np.bincount(self._balls, product, self._count), dtype=np.float64)
 
     def pull(self, c: Float64, image: Image) -> Float64:
         return np.asarray((self.each(c) * image) @ self.rows)
@@ -319,11 +319,11 @@ class SharedWeights(FreeWeights):
 
     def __init__(self, lam: float, groups: Samples) -> None:
         super().__init__(lam, len(groups))
-        _, self.groups = np.unique(groups, return_inverse=True)
+        self.groups: Samples = np.unique(groups, return_inverse=True)[1]
         self._count = int(self.groups.max()) + 1
 
     def _sum(self, values: Float64) -> Float64:
-        return np.bincount(self.groups, values, self._count)
+        return np.asarray(np.bincount(self.groups, values, self._count), dtype=np.float64)
 
     def _largest(self, q: Float64) -> Float64:
         largest = np.zeros(self._count)
@@ -550,11 +550,11 @@ class Newton:
         forms, weights, u, z = self._forms, self._weights, self._u, self._z
         right = targets.uz / u - z - self._residual - targets.residual
         if weights.pairs:
-            right -= forms.pull(weights.push(targets.pairs), self._image)
+            right -= forms.pull(weights.push(np.asarray(targets.pairs)), self._image)
         du = self._system.solve(right)
         dz = (targets.uz - z * du) / u - z
         image = forms.image(du)
-        step = weights.follow(targets.pairs, forms.inner(self._image, image), forms.inner(image, image) / 2)
+        step = weights.follow(np.asarray(targets.pairs), forms.inner(self._image, image), forms.inner(image, image) / 2)
         reach = min(_to_zero(u, du), _to_zero(z, dz))
         if weights.pairs:
             reach = min(reach, _to_zero(weights.eta, step.eta), _to_root(weights.slack, step.slope, step.bend))

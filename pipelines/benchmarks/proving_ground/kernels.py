@@ -309,8 +309,22 @@ def store_of(bank: str, samples: Samples, path: Path, computed: bool) -> Path:
     return path
 
 
-def stack_of(held: tuple[Array, list[str]] | Path, memory: int, backend: str) -> KernelStack:
-    """A new stack over the kernels; nothing that an earlier fit found out about them is known."""
+COLUMNS = {"columns10000": 10_000, "columns100000": 100_000}  # Gaussians on random sets of columns, never held
+
+
+Held = tuple[Array, list[str]] | Path | KernelStack
+
+
+def columns_of(samples: Samples, count: int, memory: int) -> KernelStack:
+    """Kernels that are computed from some columns of the features whenever they are read."""
+    table = {"kernel": "rbf", "width": 3.0, "subsets": count}
+    return KernelStack.from_features(samples.X, [table], memory=memory)
+
+
+def stack_of(held: Held, memory: int, backend: str) -> KernelStack:
+    """A stack over the kernels; of arrays and stores a new one, that knows nothing of what earlier fits found out."""
+    if isinstance(held, KernelStack):
+        return held
     if isinstance(held, Path):
         return open_stack(held, memory=memory, backend=backend)
     K, groups = held

@@ -25,7 +25,7 @@ from dmkl.problems.base import Formulation
 from dmkl.problems.losses import LOSSES
 from dmkl.problems.mikl import NORMS
 from dmkl.stack import KernelStack
-from pipelines.benchmarks.proving_ground.kernels import largest_scale, most_samples
+from pipelines.benchmarks.proving_ground.kernels import COLUMNS, largest_scale, most_samples
 from pipelines.benchmarks.proving_ground.samples import SOURCES, Samples, draw
 
 TOL, FINE_TOL, FINE_MOST = 1e-3, 1e-6, 300  # problems of up to 300 samples are there twice
@@ -64,7 +64,7 @@ class Problem:
     plain: bool = False  # whether C is meant as it is
     targets: float = 1.0  # factor of real targets
     dtype: str = "float64"
-    held: str = "memory"  # or "disk" or "computed": a store
+    held: str = "memory"  # or "disk" or "computed": a store; or "features" of which sets of columns are kernels
     tol: float = TOL
 
     @property
@@ -326,6 +326,20 @@ TABLE: tuple[Row, ...] = (
         dmkl.MIKL,
         {"norm": ("21;2", "1")},
         {**WIDE, "lam": (OfLargest(0.1),), "kernels": ("subsets300",), "data": TWO, "n": (80,)},
+    ),
+    Row(
+        "many",
+        dmkl.L1MKL,
+        {"kernels": tuple(COLUMNS), "held": ("features",)},
+        {**WIDE, "data": ("sonar",), "n": (200,), "C": (1.0,)},
+        tols=(TOL,),
+    ),
+    Row(
+        "many",
+        dmkl.SpicyMKL,
+        {"kernels": tuple(COLUMNS), "held": ("features",), "loss": OF_CLASSES},
+        {**WIDE, "data": ("sonar",), "n": (200,), "C": (OfLargest(0.1),)},
+        tols=(TOL,),
     ),
     # stores: kernels that are read or computed in every pass
     Row("store", dmkl.VSKL, {"q": (1.0, 2.0, math.inf)}, {**STORES, "C": C}),

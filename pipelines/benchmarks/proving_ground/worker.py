@@ -23,15 +23,16 @@ import dmkl
 from dmkl.errors import DmklError, SolverError, one_line
 from dmkl.solvers.methods import methods_of
 from dmkl.stack import KernelStack
-from pipelines.benchmarks.proving_ground.kernels import array_of, stack_of, store_of
+from pipelines.benchmarks.proving_ground.kernels import COLUMNS, Held, array_of, columns_of, stack_of, store_of
 from pipelines.benchmarks.proving_ground.problems import Problem
+from pipelines.benchmarks.proving_ground.samples import Samples
 from pipelines.common.data import MissingData
 from pipelines.common.experiment import Row
 
 SOON = 1.0  # seconds within which a refusal comes before the work
 REPEAT_BELOW, REPEATS = 0.5, 3  # shorter fits are repeated, and the fastest one counts
 TO_BUILD = 300.0  # seconds
-WARM_UP = 60  # samples
+WARM_UP = 60  # samples, and kernels
 MEMORY = 4_500_000_000  # bytes that the process may take, as its stacks are told
 TOO_MUCH = 6_000_000_000  # bytes at which it is ended
 
@@ -150,7 +151,9 @@ class _Bench:
         names = [method.name for method in methods_of(self._formulation)]
         return {"n": stack.n, "s": stack.s, "m": Y.shape[1], "methods": names, "build": time.perf_counter() - began}
 
-    def _kernels(self, problem: Problem, samples: Any) -> Any:
+    def _kernels(self, problem: Problem, samples: Samples) -> Held:
+        if problem.held == "features":
+            return columns_of(samples, COLUMNS[problem.kernels], MEMORY)
         if problem.held == "memory":
             return array_of(problem.kernels, samples, problem.scale, problem.dtype, problem.seed)
         path = self.folder / "store"
@@ -171,18 +174,18 @@ class _Bench:
         return found
 
     def _warm_up(self, problem: Problem, method: str) -> None:
-        """A few samples of the same problem, so that what it needs is compiled and loaded."""
+        """A few samples and kernels of the same problem, so that what it needs is compiled and loaded."""
         kind = type(self._formulation), problem.kind, method, problem.dtype, problem.held
         if kind in self._warm:
             return
         self._warm.add(kind)
-        few = np.arange(min(WARM_UP, problem.n))
+        few, stack = np.arange(min(WARM_UP, problem.n)), self._stack(problem)
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 y = problem.samples().y[few]
                 dmkl.solve(
-                    self._stack(problem).restrict(few),
+                    stack.choose(range(min(WARM_UP, stack.s))).restrict(few),
                     problem.labels(y),
                     self._formulation,
                     method=method,
