@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
+from dmkl._util.stopping import end_if_late
 from dmkl._util.tiling import Grid
 from dmkl._util.types import Block, Float64, FloatArray, Samples
 from dmkl.errors import ConfigError, DataError
@@ -24,6 +25,7 @@ from dmkl.runtime import Runtime
 from dmkl.stack.sources import Source
 
 ROWS = 16  # samples of a rectangle: of those on the diagonal, half is not needed
+AT_ONCE = 5e8  # values, which take about a second: then it may be late
 LARGEST = 1e150  # of a feature: squared distances are finite
 
 
@@ -109,11 +111,12 @@ class FeatureSource(Source):
         used = np.flatnonzero(coef.any(axis=1))
         rectangles: list[Rectangle] = []
         products: list[Float64] = []
-        most = TABLE_BYTES / (8 * (sums.height + coef.shape[1]))
+        most = min(TABLE_BYTES / (8 * (sums.height + coef.shape[1])), AT_ONCE / len(kernels))
         for first in range(0, int(np.searchsorted(used, span.stop - span.start)), ROWS):
             rows = used[first : first + ROWS]
             rows, columns = rows[rows < span.stop - span.start], used[first:]
             if products and sum(part.shape[1] for part in products) + len(rows) * len(columns) > most:
+                end_if_late()
                 forms += sums.forms(sums.table(rectangles), np.hstack(products))
                 rectangles, products = [], []
             rectangles.append(self._rectangle(span.start + rows, span.start + columns))
@@ -125,8 +128,10 @@ class FeatureSource(Source):
         sums, rows, columns = self._sums.some(used), self.grid.span(i), self.grid.span(j)
         here, there = np.arange(rows.start, rows.stop), np.arange(columns.start, columns.stop)
         total = np.zeros((len(here), len(there)))
-        step = max(1, int(TABLE_BYTES / (8 * max(1, sums.height) * len(there))))
+        most = min(TABLE_BYTES / (8 * max(1, sums.height)), AT_ONCE / max(1, len(used)))
+        step = max(1, int(most / len(there)))
         for first in range(0, len(here) if len(used) else 0, step):
+            end_if_late()
             some = here[first : first + step]
             found = sums.total(sums.table([self._rectangle(some, there)]), weights[used])
             total[first : first + step] = found.reshape(len(some), len(there))

@@ -281,10 +281,12 @@ class SourceRow:
         return self.source.tile(a, self.i, j)
 
     def tiles(self, kernels: Sequence[int], j: int) -> Iterator[FloatArray]:
-        end_if_late()
-        return self.source.tiles(kernels, self.i, j)
+        for tile in self.source.tiles(kernels, self.i, j):
+            end_if_late()
+            yield tile
 
     def forms(self, kernels: Samples, coef: Float64) -> Float64 | None:
+        end_if_late()
         return self.source.forms(self.i, kernels, coef)
 
     def combined(self, j: int, weights: Float64) -> Float64 | None:

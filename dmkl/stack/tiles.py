@@ -213,8 +213,9 @@ class HeldRow:
         return self.held[a, j]
 
     def tiles(self, kernels: Sequence[int], j: int) -> Iterator[FloatArray]:
-        end_if_late()
-        return (self.held[a, j] for a in kernels)
+        for a in kernels:
+            end_if_late()
+            yield self.held[a, j]
 
     def forms(self, kernels: Samples, coef: Float64) -> Float64 | None:
         return None
