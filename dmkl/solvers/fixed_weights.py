@@ -279,7 +279,7 @@ class LossMethod(LossClassMethod):
             oracle_calls=found.evaluations,
             step=found.step,
             trace=found.trace,
-            handed_over=found.handed_over,
+            handovers=found.handovers,
         )
 
     def primal(

@@ -27,12 +27,10 @@ class LossState(MethodState):
 
     step: Float64  # (m,) the penalty parameter of the kernels that each class ended with
     trace: Float64  # (iterations, 5): round, class, gap on the block, active kernels, steps
-    handed_over: Mask  # (iterations,): whether it was the proximal method's, where the other one stalled
 
     def iterations(self) -> list[dict[str, float]]:
-        names = ("round", "class", "gap", "kernels", "steps", "handed_over")
-        rows = np.column_stack([self.trace, self.handed_over])
-        return [dict(zip(names, row, strict=True)) for row in rows.tolist()]
+        names = ("round", "class", "gap", "kernels", "steps")
+        return [dict(zip(names, row, strict=True)) for row in self.trace.tolist()]
 
 
 def first_samples(problem: Problem, loss: Loss) -> Mask:
@@ -48,20 +46,18 @@ class LossClassMethod(ClassMethod):
     own_type: ClassVar[type[MethodState]] = LossState
 
     def first_own(self, problem: Problem) -> MethodState:
-        return LossState(np.zeros(problem.m), np.empty((0, 5)), np.empty(0, dtype=bool))
+        return LossState(np.zeros(problem.m), np.empty((0, 5)))
 
     def next_own(
         self, own: MethodState, number: int, classes: Sequence[int], solutions: Sequence[BlockSolution]
     ) -> MethodState:
         assert isinstance(own, LossState)
-        steps, rows, marks = own.step.copy(), [own.trace], [own.handed_over]
+        steps, rows = own.step.copy(), [own.trace]
         for k, solution in zip(classes, solutions, strict=True):
             steps[k] = solution.step
             assert solution.trace is not None
-            assert solution.handed_over is not None
             rows.append(np.column_stack([np.full((len(solution.trace), 2), (number, k)), solution.trace]))
-            marks.append(solution.handed_over)
-        return LossState(steps, np.concatenate(rows), np.concatenate(marks))
+        return LossState(steps, np.concatenate(rows))
 
     def warm_step(self, own: MethodState, k: int) -> float:
         assert isinstance(own, LossState)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from dmkl._util.types import Float64, Mask
+from dmkl._util.types import Float64
 from dmkl.problems.losses import Loss
 from dmkl.solvers.certificate import relative_gap
 
@@ -60,9 +60,9 @@ class Solution:
     proof: Float64
     proof_forms: Float64
     trace: Float64  # (iterations, 3): gap, active kernels, steps
-    handed_over: Mask  # (iterations,): whether it was another method's, which went on from a point where one stalled
     svm_calls: int = 0
     evaluations: int = 0  # of weight vectors
+    handovers: int = 0  # from a method that stalled to another one
     step: float = 0.0  # the penalty parameter of the proximal method at the end
 
     @property
@@ -95,6 +95,6 @@ class Solution:
         return replace(
             self.or_better(other),
             trace=np.concatenate([self.trace, other.trace]),
-            handed_over=np.concatenate([self.handed_over, np.ones(len(other.trace), dtype=bool)]),
             step=other.step,
+            handovers=self.handovers + 1,
         )

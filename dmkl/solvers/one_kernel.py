@@ -34,7 +34,7 @@ from dmkl.solvers.cholesky import Cholesky
 class OneKernelOptions:
     """Constants of both methods."""
 
-    steps: int = 60  # of Newton's method, at most
+    steps: int = 100  # of Newton's method, at most
     stalled: int = 4  # steps that do not shrink the gap, before Newton's method gives up
     shortest: float = 1e-6  # step of Newton's method
     direct: int = 500  # samples: up to here every system is factored anew

@@ -62,7 +62,7 @@ class ProximalOptions:
 
 
 OPTIONS = ProximalOptions()
-_NO_TRACE = np.empty((0, 3)), np.empty(0, dtype=bool)
+_NO_TRACE = np.empty((0, 3))
 
 
 # Newton systems.
@@ -233,7 +233,7 @@ class _Method:
             trace.append((best.gap, np.count_nonzero(norms), newton_steps))
             parameters = parameters.grown(newton_steps, options)
         rows = np.array(trace, dtype=np.float64).reshape(-1, 3)
-        return replace(best, trace=rows, handed_over=np.zeros(len(rows), dtype=bool), step=parameters.kernels)
+        return replace(best, trace=rows, step=parameters.kernels)
 
     def _begin(self, start: Start | None) -> tuple[Float64, Float64, _Centre, _PenaltyParameters, Solution]:
         """rho with its products, the first centre and penalty parameters, and the better of start and no model."""
@@ -249,7 +249,7 @@ class _Method:
         f = weights @ products + b
         centre = _Centre(weights[:, None] * products, weights**2 * forms, b, loss.slack_values(y, f))
         none = np.zeros(len(products))
-        best = Solution(none, rho, b, nothing, 0.0, -np.inf, rho, forms, *_NO_TRACE)
+        best = Solution(none, rho, b, nothing, 0.0, -np.inf, rho, forms, _NO_TRACE)
         best = best.or_better(self._solution(rho, products, weights * np.sqrt(forms)))
         # scaled towards the feasible set, so that the first Newton steps stay short, also for kernels just added
         if penalty.C > 0:
@@ -405,7 +405,7 @@ class _Method:
         primal = loss.total(y, scores + b) + penalty
         dual, scale = self.penalty.dual(loss, y, feasible, forms)
         proof, proof_forms = scale * feasible, scale**2 * forms
-        return Solution(weights, feasible, b, primal, penalty, dual, proof, proof_forms, *_NO_TRACE)
+        return Solution(weights, feasible, b, primal, penalty, dual, proof, proof_forms, _NO_TRACE)
 
 
 def _slack_at(slack: Slack, old: Float64, rho: Float64, step: float) -> tuple[Mask, Float64]:

@@ -131,7 +131,7 @@ class SpicyMethod(LossClassMethod):
             proof_forms=found.proof_forms,
             step=found.step,
             trace=found.trace,
-            handed_over=found.handed_over,
+            handovers=found.handovers,
         )
 
     def _kernels(self, problem: BlockProblem) -> BlockKernels:

@@ -265,7 +265,6 @@ class WeightNewton:
         return replace(
             best,
             trace=rows,
-            handed_over=np.zeros(len(rows), dtype=bool),
             svm_calls=self._svm_calls,
             evaluations=len(trace),
         )
@@ -404,7 +403,7 @@ class WeightNewton:
     def _solution(self, here: Evaluation) -> Solution:
         primal = here.weights, here.rho, here.intercept, here.primal, here.penalty
         proof = here.dual, here.scale * here.rho, here.scale**2 * here.forms
-        return Solution(*primal, *proof, np.empty((0, 3)), np.empty(0, dtype=bool))
+        return Solution(*primal, *proof, np.empty((0, 3)))
 
 
 def bounded_minimum(matrix: Float64, right: Float64, low: Float64, high: Float64) -> Float64:

@@ -210,7 +210,6 @@ class BlockSolution:
     proof_forms: Float64 | None = None  # (kernels,) proof' K_a proof
     step: float = 0.0  # for the method's own state
     trace: Float64 | None = None  # (iterations, 3): gap on the block, active kernels, steps
-    handed_over: Mask | None = None  # (iterations,): whether it was another method's, where the first one stalled
     scores: Float64 | None = None  # (|W|,) of beta at the weights, where the method has them
     handovers: int = 0  # methods that did not reach the tolerance before this one
     resume: object = None  # what a streamed problem goes on with
