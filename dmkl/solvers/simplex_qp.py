@@ -28,6 +28,8 @@ class SimplexQpOptions:
     tol: float = 1e-10  # of complementarity, relative to the size of the heights
     stationary: float = 1e-9  # the residual of the stationarity equations that is accepted,
     stalled: float = 0.5  # also accepted if a step leaves more than this share of it: a large Q has more rounding
+    short: float = 0.1  # a step of which at most this share keeps the point positive: a step to the middle instead,
+    centring: float = 0.5  # which lowers the complementarity by this factor
     to_boundary: float = 0.99  # share of the way to the boundary that a step goes at most
     ridge: float = 1e-12  # keeps the equations solvable where two cuts, or two kernels, are equal
 
@@ -90,7 +92,12 @@ def simplex_qp(
             point.lam * point.slack + ahead.lam * ahead.slack - target,
             point.low * point.p + ahead.low * ahead.p - target,
         )
-        point = point.moved(step, options.to_boundary * point.room(step))
+        length = point.room(step)
+        if length < options.short:  # the correction of a long step leads astray, or in circles
+            target = options.centring * mean
+            step = equations.direction(point.lam * point.slack - target, point.low * point.p - target)
+            length = point.room(step)
+        point = point.moved(step, options.to_boundary * length)
     return point.p / np.bincount(owner, point.p)[owner], point.lam / point.lam.sum()
 
 
