@@ -44,7 +44,9 @@ class LowRankOptions:
     # N_a is raised to these shares of what it would be if nothing cancelled, in turn: more costs a bias, less digits
     cancelled: tuple[float, ...] = (1e-8, 1e-9, 1e-6)
     corrections: int = 8  # of the weights, by the norms that the coefficients have with them, at most
-    spoilt: float = 1e-3  # a primal value larger than the method's by this share tells of a wrong active set
+    spoilt: float = (
+        1e-3  # a primal value larger than the method's by this share that stays may tell of a wrong active set
+    )
     repairs: int = 15  # of the active set, where a margin or
     slack: float = 1e-7  # a bound is violated by this much
     svm_steps: int = 100  # steps of the SVM, a sample
@@ -164,14 +166,16 @@ class _Points:
         sizes = self._roots @ np.abs(start)
         chosen, beta, least = self._weighted(np.maximum(self._radii, OPTIONS.cancelled[0] * sizes))[0], start, np.inf
         for share in OPTIONS.cancelled:
-            radii = np.maximum(self._radii, share * sizes)
+            radii, last = np.maximum(self._radii, share * sizes), np.inf
             for _ in range(OPTIONS.corrections):
                 weights, combined = self._weighted(radii)
                 point = self._certified(weights, combined, self._active_set(combined), 1)
                 yield point
-                if point.primal > (1.0 + OPTIONS.spoilt) * self._found.primal:
+                spoilt = point.primal > (1.0 + OPTIONS.spoilt) * self._found.primal
+                if spoilt and not point.primal < last:
                     break
-                if point.primal < least:
+                last = point.primal
+                if not spoilt and point.primal < least:
                     chosen, beta, least = weights, point.beta, point.primal
                 radii = self._problem.cones.norms(self._problem.factors.Phi.T @ point.beta)
         combined = np.empty(self._K.shape[1:])
