@@ -41,10 +41,13 @@ class LowRankOptions:
 
     tighter: float = 1e-3  # the method's tolerance, as a share of the block's
     negligible: float = 0.01  # kernels whose part of the scores is below this times the tolerance are dropped
-    cancelled: float = 1e-8  # N_a is raised to this share of what it would be if nothing cancelled
-    corrections: int = 10  # of the weights, by the norms that the coefficients have with them, at most
-    spoilt: float = 1e-3  # a primal value larger than the method's by this share tells of a wrong active set
-    repairs: int = 6  # of the active set, where a margin or
+    # N_a is raised to these shares of what it would be if nothing cancelled, in turn: more costs a bias, less digits
+    cancelled: tuple[float, ...] = (1e-8, 1e-9, 1e-6)
+    corrections: int = 8  # of the weights, by the norms that the coefficients have with them, at most
+    spoilt: float = (
+        1e-3  # a primal value larger than the method's by this share that stays may tell of a wrong active set
+    )
+    repairs: int = 15  # of the active set, where a margin or
     slack: float = 1e-7  # a bound is violated by this much
     svm_steps: int = 100  # steps of the SVM, a sample
     svm_share: float = 0.02  # of the tolerance, for the SVM
@@ -159,17 +162,23 @@ class _Points:
 
     def all(self, oracle: str) -> Iterator[_Point]:
         """The SVM by its active set, its weights corrected while that helps; the SVM by an oracle; least squares."""
-        y, C, beta = self._problem.y, self._problem.C, self._found.point.beta
-        weights, combined = self._weighted(np.maximum(self._radii, OPTIONS.cancelled * (self._roots @ np.abs(beta))))
-        chosen, least = weights, np.inf
-        for _ in range(OPTIONS.corrections):
-            point = self._certified(weights, combined, self._active_set(combined), 1)
-            yield point
-            if point.primal > (1.0 + OPTIONS.spoilt) * self._found.primal:
-                break
-            if point.primal < least:
-                chosen, beta, least = weights, point.beta, point.primal
-            weights, combined = self._weighted(self._problem.cones.norms(self._problem.factors.Phi.T @ point.beta))
+        y, C, start = self._problem.y, self._problem.C, self._found.point.beta
+        sizes = self._roots @ np.abs(start)
+        chosen, beta, least = self._weighted(np.maximum(self._radii, OPTIONS.cancelled[0] * sizes))[0], start, np.inf
+        for share in OPTIONS.cancelled:
+            radii, last = np.maximum(self._radii, share * sizes), np.inf
+            for _ in range(OPTIONS.corrections):
+                weights, combined = self._weighted(radii)
+                point = self._certified(weights, combined, self._active_set(combined), 1)
+                yield point
+                spoilt = point.primal > (1.0 + OPTIONS.spoilt) * self._found.primal
+                if spoilt and not point.primal < last:
+                    break
+                last = point.primal
+                if not spoilt and point.primal < least:
+                    chosen, beta, least = weights, point.beta, point.primal
+                radii = self._problem.cones.norms(self._problem.factors.Phi.T @ point.beta)
+        combined = np.empty(self._K.shape[1:])
         combine(self._K, chosen, combined)
         steps, exact = OPTIONS.svm_steps * len(y), OPTIONS.svm_share * self._tol
         svm = ORACLES[oracle](combined, y, C, alpha=np.clip(beta * y, 0.0, C), tol=exact, max_steps=steps)
