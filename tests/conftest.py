@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 from hypothesis import configuration, settings
 
+from dmkl._util.types import SINGLE
 from dmkl.config import KernelConfig
 from dmkl.data import Dataset, make_labels, make_view
-from dmkl.kernels import plan_bank
+from dmkl.kernels import Bank, plan_bank
 from dmkl.model import load_model
 from dmkl.runtime import Local, open_runtime
 from dmkl.solvers import working_sets
@@ -70,6 +71,11 @@ KERNELS = [
 ]
 
 
+def single(bank: Bank) -> Bank:
+    """The same kernels in float32, as those of many samples are."""
+    return dataclasses.replace(bank, dtype=SINGLE)
+
+
 @pytest.fixture(scope="session")
 def data() -> Dataset:
     return three_classes()
@@ -79,7 +85,7 @@ def data() -> Dataset:
 def store(data: Dataset, tmp_path_factory: pytest.TempPathFactory) -> KernelStore:
     """A finished store of six kernels in 4 x 4 blocks; tests must not change it."""
     path = tmp_path_factory.mktemp("shared") / "kernels.zarr"
-    return build_store(path, plan_bank(KERNELS, data), data, Local(2), largest_tile=40)
+    return build_store(path, single(plan_bank(KERNELS, data)), data, Local(2), largest_tile=40)
 
 
 @pytest.fixture(scope="session")
@@ -91,7 +97,7 @@ def two_workers() -> Iterator[Any]:
 
 def whole(store: KernelStore) -> np.ndarray:
     """All kernels of a store as one array (s, n, n)."""
-    K = np.empty((store.s, store.n, store.n), np.float32)
+    K = np.empty((store.s, store.n, store.n), store.bank.dtype)
     for a in range(store.s):
         for i, j in store.grid.pairs():
             rows, columns = store.grid.span(i), store.grid.span(j)

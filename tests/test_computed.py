@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import KERNELS, three_classes
+from conftest import KERNELS, single, three_classes
 
 from dmkl.cli.main import main
 from dmkl.config import DataConfig, KernelConfig, ViewConfig
@@ -30,7 +30,7 @@ from dmkl.store import KernelStore, build_store
 def computed(data: Dataset, tmp_path_factory: pytest.TempPathFactory) -> KernelStore:
     """The shared store's kernels without tiles."""
     path = tmp_path_factory.mktemp("computed") / "k.zarr"
-    return build_store(path, plan_bank(KERNELS, data), data, Local(2), largest_tile=40, computed=True)
+    return build_store(path, single(plan_bank(KERNELS, data)), data, Local(2), largest_tile=40, computed=True)
 
 
 # --- tiles
@@ -105,7 +105,7 @@ def test_memory_is_used_when_tiles_fit(computed: KernelStore, store: KernelStore
 
 
 def test_the_two_kinds_of_store_are_not_mixed_up(store: KernelStore, computed: KernelStore, data: Dataset) -> None:
-    bank = plan_bank(KERNELS, data)
+    bank = single(plan_bank(KERNELS, data))
     with pytest.raises(StoreError, match="has no tiles, it computes them; choose another place"):
         build_store(computed.path, bank, data, Local(1))
     with pytest.raises(StoreError, match="has tiles, it does not compute them; choose another place"):
@@ -119,13 +119,13 @@ def test_a_store_whose_centring_was_cut_short_is_refused_and_finished(
     mine.write_row_means(np.full((mine.s, mine.n), np.nan))
     with pytest.raises(StoreError, match="lacks the row means of its centred kernels"):
         open_stack(mine.path)
-    build_store(mine.path, plan_bank(KERNELS, data), data, Local(1), computed=True)
+    build_store(mine.path, single(plan_bank(KERNELS, data)), data, Local(1), computed=True)
     assert np.array_equal(mine.row_means(), computed.row_means())
 
 
 def test_no_room_for_tiles_is_needed(data: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dmkl.store.store.check_space", lambda *_: pytest.fail("no tile will be written"))
-    build_store(tmp_path / "k.zarr", plan_bank(KERNELS, data), data, Local(1), computed=True)
+    build_store(tmp_path / "k.zarr", single(plan_bank(KERNELS, data)), data, Local(1), computed=True)
 
 
 # --- the rule

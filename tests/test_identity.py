@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import KERNELS, three_classes, whole
+from conftest import KERNELS, single, three_classes, whole
 
 import dmkl
 from dmkl.errors import StoreError
@@ -26,7 +26,7 @@ def other(tmp_path_factory: pytest.TempPathFactory) -> KernelStore:
     """A store of the same kernels of other samples."""
     data = three_classes(seed=4)
     path = tmp_path_factory.mktemp("other") / "k.zarr"
-    return build_store(path, plan_bank(KERNELS, data), data, Local(2), largest_tile=40)
+    return build_store(path, single(plan_bank(KERNELS, data)), data, Local(2), largest_tile=40)
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +36,9 @@ def computed(tmp_path_factory: pytest.TempPathFactory) -> tuple[KernelStore, Ker
     for seed in (3, 4):
         data = three_classes(seed=seed)
         path = folder / f"{seed}.zarr"
-        stores.append(build_store(path, plan_bank(KERNELS, data), data, Local(2), largest_tile=40, computed=True))
+        stores.append(
+            build_store(path, single(plan_bank(KERNELS, data)), data, Local(2), largest_tile=40, computed=True)
+        )
     return stores[0], stores[1]
 
 

@@ -12,7 +12,7 @@ import json
 import numpy as np
 import pytest
 import scipy.sparse
-from conftest import three_classes
+from conftest import single, three_classes
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
@@ -112,7 +112,7 @@ def test_single_precision_is_close_to_double(name: str) -> None:
 @EVERY
 def test_a_kernel_survives_its_recipe(name: str) -> None:
     bank = default(name)
-    assert Bank.from_recipes(json.loads(json.dumps(bank.recipes())), bank.n) == bank
+    assert Bank.from_recipes(json.loads(json.dumps(bank.recipes())), bank.n, str(bank.dtype)) == bank
     assert bank.fingerprint() == Bank.from_recipes(bank.recipes(), bank.n).fingerprint()
 
 
@@ -246,7 +246,10 @@ def test_scale_is_scikit_learns_gamma_scale() -> None:
 
 def test_a_bank_survives_its_recipes() -> None:
     bank = plan_bank([KernelConfig("rbf"), KernelConfig("poly", normalise=("unit-trace",))], three_classes())
-    assert Bank.from_recipes(bank.recipes(), bank.n) == bank
+    assert Bank.from_recipes(bank.recipes(), bank.n, "float64") == bank
+    assert Bank.from_recipes(bank.recipes(), bank.n) == single(bank)
+    with pytest.raises(ConfigError, match="float16"):
+        Bank.from_recipes(bank.recipes(), bank.n, "float16")
     assert bank.groups.tolist() == [0, 1, 0, 1]
 
 
@@ -289,6 +292,6 @@ def test_unit_diagonal_refuses_an_empty_sample() -> None:
 
 
 def test_an_overflowing_kernel_is_named() -> None:
-    bank = bank_of("poly", {"degree": 30, "gamma": 100.0})
+    bank = single(bank_of("poly", {"degree": 30, "gamma": 100.0}))
     with pytest.raises(DataError, match="overflows"), np.errstate(over="ignore"):
         training_matrix(bank, np.zeros((1, 30)))

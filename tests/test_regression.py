@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import KERNELS, three_classes, whole
+from conftest import KERNELS, single, three_classes, whole
 from sklearn.metrics import mean_absolute_error, r2_score, root_mean_squared_error
 
 import dmkl
@@ -42,7 +42,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> tuple[Dataset, KernelS
     data = three_classes()
     data = Dataset(data.views, make_labels(target(data)))
     path = tmp_path_factory.mktemp("regression") / "k.zarr"
-    store = build_store(path, plan_bank(KERNELS, data), data, Local(1), largest_tile=40)
+    store = build_store(path, single(plan_bank(KERNELS, data)), data, Local(1), largest_tile=40)
     any_fit = dmkl.solve(open_stack(path), three_classes().labels, dmkl.UniformMKL())
     y = store.labels.values
     K = whole(store).astype(np.float64).mean(axis=0)

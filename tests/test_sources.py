@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import KERNELS, three_classes, whole
+from conftest import KERNELS, single, three_classes, whole
 
 import dmkl
 from dmkl._util.tiling import Grid
@@ -172,7 +172,7 @@ SOURCES: dict[str, Case] = {
 def computed(tmp_path_factory: pytest.TempPathFactory) -> KernelStore:
     """The shared store's kernels without tiles."""
     data, path = three_classes(), tmp_path_factory.mktemp("computed") / "k.zarr"
-    return build_store(path, plan_bank(KERNELS, data), data, Local(2), largest_tile=TILE, computed=True)
+    return build_store(path, single(plan_bank(KERNELS, data)), data, Local(2), largest_tile=TILE, computed=True)
 
 
 @pytest.fixture(params=SOURCES)

@@ -481,9 +481,9 @@ def test_ctrl_c_reaches_the_caller_with_the_best_solution(
     assert "interrupted with a gap of" in str(stopped.value)
     assert signal.getsignal(signal.SIGINT) is before
     assert not stop_requested()
-    again = dmkl.solve(**waiting, tol=0.1, checkpoint=tmp_path / "kept")
+    again = dmkl.solve(**waiting, tol=0.1, checkpoint=tmp_path / "kept", max_seconds=0.1)
     assert again.converged
-    assert again.history == []
+    assert again.rounds == 1  # the checkpoint is the one before the round that was cut short, which is done again
 
 
 def test_a_caller_that_handles_ctrl_c_itself_is_left_alone(
@@ -558,11 +558,10 @@ def test_a_run_that_is_asked_to_stop_saves_its_model(folder: Path, number: signa
     assert max(load_model(folder / "run/model.zarr.zip").about["gap"]) <= 1
     assert (folder / "run/report.html").exists()
     assert not (folder / "run/scores.json").exists()
-    process = train(folder, "--tol", "1")
+    process = train(folder, "--max-time", "0.5 s")
     said = process.communicate(timeout=60)[0]
-    assert process.returncode == 0, said
+    assert process.returncode == 3, said
     assert "continuing the unfinished run" in said
-    assert (folder / "run/scores.json").exists()
 
 
 def test_a_run_out_of_time_ends_soon(folder: Path) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import zarr
-from conftest import KERNELS, flip_a_bit, three_classes, whole
+from conftest import KERNELS, flip_a_bit, single, three_classes, whole
 
 from dmkl._util.tiling import Grid
 from dmkl.config import KernelConfig
@@ -22,6 +22,7 @@ from dmkl.data import Dataset, make_view
 from dmkl.errors import OutputError, ResourceError, StoreError
 from dmkl.kernels import plan_bank
 from dmkl.runtime import Local
+from dmkl.stack import open_stack
 from dmkl.store import KernelStore, build_store, check_space, projected_bytes
 from dmkl.store import build as build_module
 from dmkl.store.format import write_tile_file
@@ -60,6 +61,24 @@ def test_only_the_upper_triangle_is_stored(store: KernelStore) -> None:
     assert sum(path.stat().st_size for path in files) == store.nbytes == projected_bytes(store.grid, store.s)
 
 
+def test_few_kernels_of_few_samples_keep_their_digits(data: Dataset, tmp_path: Path) -> None:
+    """Up to `PRECISE_BYTES` tiles are float64, on disk and computed, and in a store that was opened again."""
+    bank = plan_bank(KERNELS, data)
+    assert bank.dtype == np.float64
+    stored = build_store(tmp_path / "k.zarr", bank, data, Local(2), largest_tile=40)
+    computed = build_store(tmp_path / "c.zarr", bank, data, Local(2), largest_tile=40, computed=True)
+    again = KernelStore(stored.path)
+    assert again.bank == bank
+    assert again.missing() == []
+    coarse = build_store(tmp_path / "s.zarr", single(bank), data, Local(2), largest_tile=40)
+    exact, rounded = whole(again), whole(coarse)
+    assert exact.dtype == np.float64
+    assert rounded.dtype == np.float32
+    np.testing.assert_allclose(rounded, exact, rtol=1e-5, atol=1e-9)
+    assert not np.array_equal(rounded, exact)
+    np.testing.assert_allclose(open_stack(computed.path).block([np.arange(data.n)])[0], exact, rtol=1e-12, atol=1e-14)
+
+
 def test_values_are_those_of_the_kernels(store: KernelStore, data: Dataset) -> None:
     from scipy.spatial.distance import cdist
 
@@ -76,7 +95,7 @@ def test_centred_kernels_are_centred_across_tiles(store: KernelStore) -> None:
 
 
 def test_any_number_of_workers_writes_the_same_bytes(store: KernelStore, data: Dataset, tmp_path: Path) -> None:
-    other = build_store(tmp_path / "k.zarr", plan_bank(KERNELS, data), data, Local(1), largest_tile=40)
+    other = build_store(tmp_path / "k.zarr", single(plan_bank(KERNELS, data)), data, Local(1), largest_tile=40)
     for i, j in store.grid.pairs():
         assert store.tile_path(i, j).read_bytes() == other.tile_path(i, j).read_bytes()
 
@@ -92,11 +111,11 @@ def test_only_missing_tiles_are_built_again(
     assert mine.missing() == [(0, 2), (1, 1)]
     filled = []
     monkeypatch.setattr(build_module, "fill_tile", lambda path, identity, i, j: filled.append((i, j)))
-    build_store(mine.path, plan_bank(KERNELS, data), data, Local(1))
+    build_store(mine.path, single(plan_bank(KERNELS, data)), data, Local(1))
     assert filled == [(0, 2), (1, 1)]
     assert not half.exists()
     monkeypatch.undo()
-    build_store(mine.path, plan_bank(KERNELS, data), data, Local(1))
+    build_store(mine.path, single(plan_bank(KERNELS, data)), data, Local(1))
     assert mine.tile_path(0, 2).read_bytes() == store.tile_path(0, 2).read_bytes()
 
 
@@ -194,7 +213,7 @@ SLOW_BUILD = """
 import sys, time
 from pathlib import Path
 sys.path.insert(0, {tests!r})
-from conftest import KERNELS, three_classes
+from conftest import KERNELS, single, three_classes
 from dmkl.kernels import plan_bank
 from dmkl.runtime import Local
 from dmkl.store import build_store
@@ -202,7 +221,7 @@ data = three_classes(400)
 def slow(event):
     print(event.done, flush=True)
     time.sleep(0.05)
-build_store(Path({path!r}), plan_bank(KERNELS, data), data, Local(2), largest_tile=40, observer=slow)
+build_store(Path({path!r}), single(plan_bank(KERNELS, data)), data, Local(2), largest_tile=40, observer=slow)
 """
 
 
@@ -221,9 +240,9 @@ def test_a_killed_build_goes_on_where_it_was(tmp_path: Path) -> None:
     assert 0 < len(left) < 55
     kept = {pair: survived.tile_path(*pair).stat().st_mtime_ns for pair in set(survived.grid.pairs()) - set(left)}
     data = three_classes(400)
-    finished = build_store(path, plan_bank(KERNELS, data), data, Local(2))
+    finished = build_store(path, single(plan_bank(KERNELS, data)), data, Local(2))
     assert finished.missing() == []
     assert not list(path.rglob("*.partial"))
     assert kept == {pair: finished.tile_path(*pair).stat().st_mtime_ns for pair in kept}
-    undisturbed = build_store(tmp_path / "calm.zarr", plan_bank(KERNELS, data), data, Local(1), largest_tile=40)
+    undisturbed = build_store(tmp_path / "calm.zarr", single(plan_bank(KERNELS, data)), data, Local(1), largest_tile=40)
     assert np.array_equal(whole(finished), whole(undisturbed))

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import KERNELS, save_npz, three_classes, whole
+from conftest import KERNELS, save_npz, single, three_classes, whole
 
 import dmkl
 from dmkl.cli.main import main
@@ -105,7 +105,7 @@ def test_paths_differ_in_numbers_only() -> None:
 
 
 def test_no_kernel_is_computed_twice(data: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    bank = plan_bank(KERNELS, data)
+    bank = single(plan_bank(KERNELS, data))
     store = build_store(tmp_path / "k.zarr", bank, data, Local(1), largest_tile=40, computed=True)
     asked: list[Any] = []
     tile = ComputedSource.tile

@@ -20,4 +20,6 @@ FloatArray: TypeAlias = NDArray[np.floating[Any]]  # float32 or float64
 FloatType: TypeAlias = np.dtype[np.floating[Any]]
 Block: TypeAlias = "Array | csr_array"  # samples, one a row: dense, or sparse features
 Table = dict[str, Any]  # plain values by name, as JSON and TOML have them
+SINGLE: FloatType = np.dtype(np.float32)
+DOUBLE: FloatType = np.dtype(np.float64)
 StrPath: TypeAlias = str | os.PathLike[str]  # what `pathlib.Path` takes

@@ -77,15 +77,24 @@ class TrainingSet:
         if runtime.remote:
             samples = runtime.hold(itself, self)
             held = [runtime.hold(compute_block_row, samples, i) for i in rows]
-            source = WorkerSource(held, self.grid, s, runtime=runtime, indefinite=indefinite, unproven=unproven)
+            source = WorkerSource(
+                held,
+                self.grid,
+                s,
+                runtime=runtime,
+                dtype=self.bank.dtype,
+                indefinite=indefinite,
+                unproven=unproven,
+            )
         else:
             held = list(runtime.map(compute_block_row, ((self, i) for i in rows)))
-            source = HeldSource(held, self.grid, s, indefinite=indefinite, unproven=unproven)
+            source = HeldSource(held, self.grid, s, dtype=self.bank.dtype, indefinite=indefinite, unproven=unproven)
         return KernelStack(source, names=names, groups=groups, runtime=runtime)
 
     def _require_room(self, runtime: Runtime) -> None:
         """Refuse kernels that leave too little memory to solve, before any is computed."""
-        needed, room = projected_bytes(self.grid, len(self.bank)), runtime.memory or Budget.default().left
+        needed = projected_bytes(self.grid, len(self.bank), self.bank.dtype)
+        room = runtime.memory or Budget.default().left
         if needed > OPTIONS.memory_share * room:
             raise ResourceError(
                 f"{len(self.bank)} kernels of {self.grid.n:,} samples take {needed / 1e6:,.0f} MB, more than "

@@ -18,7 +18,7 @@ import numpy as np
 
 from dmkl._util.stopping import end_if_late
 from dmkl._util.tiling import Grid
-from dmkl._util.types import Array, Block, Float32, Float64, Samples, Table
+from dmkl._util.types import DOUBLE, SINGLE, Array, Block, Float64, FloatArray, FloatType, Samples, Table
 from dmkl.config import construct
 from dmkl.errors import ConfigError, DataError
 from dmkl.kernels.column_sums import column_sum
@@ -115,10 +115,10 @@ class BankKernel:
         base = self.function.base
         return base != MATRIX and BASES[base].add is not None
 
-    def evaluate(self, tile: Float64) -> Array:
+    def evaluate(self, tile: Float64, *, precise: bool = False) -> Array:
         """Uncentred, unscaled values for a tile (or a diagonal) of the base."""
         try:
-            return self.function.evaluate(tile)
+            return self.function.precise(tile) if precise else self.function.evaluate(tile)
         except (OverflowError, ZeroDivisionError):  # of a parameter: arrays overflow without an exception
             raise DataError(f"kernel {self.name} overflows or is not a number", "use other parameters") from None
 
@@ -140,6 +140,7 @@ class Bank:
 
     kernels: tuple[BankKernel, ...]
     n: int  # training samples the kernels were fitted on
+    dtype: FloatType = SINGLE  # of finished values
 
     def __len__(self) -> int:
         return len(self.kernels)
@@ -184,10 +185,10 @@ class Bank:
             else kernel
             for kernel in self.kernels
         )
-        return Bank(tuple(kernels), self.n)
+        return replace(self, kernels=tuple(kernels))
 
     def subset(self, keep: Sequence[int]) -> Bank:
-        return Bank(tuple(self.kernels[a] for a in keep), self.n)
+        return replace(self, kernels=tuple(self.kernels[a] for a in keep))
 
     def recipes(self) -> list[Table]:
         return [kernel.recipe() for kernel in self.kernels]
@@ -197,8 +198,10 @@ class Bank:
         return hashlib.blake2b(json.dumps(self.recipes()).encode(), digest_size=16).hexdigest()
 
     @classmethod
-    def from_recipes(cls, recipes: list[Table], n: int) -> Bank:
-        return cls(tuple(BankKernel.from_recipe(recipe) for recipe in recipes), n)
+    def from_recipes(cls, recipes: list[Table], n: int, dtype: str = "float32") -> Bank:
+        if dtype not in ("float32", "float64"):
+            raise ConfigError(f"values are float32 or float64, not {dtype}")
+        return cls(tuple(BankKernel.from_recipe(recipe) for recipe in recipes), n, np.dtype(dtype))
 
     def check_views(self, kinds: Mapping[str, str], widths: Mapping[str, int]) -> None:
         """Refuse a bank without kernels, and kernels whose view is missing, of another kind or too narrow."""
@@ -227,7 +230,7 @@ class Bank:
                 end_if_late()
                 yield a, tile
 
-    def tiles(self, pair: Pair, rows: Span, columns: Span, row_means: Float64) -> Iterator[tuple[int, Float32]]:
+    def tiles(self, pair: Pair, rows: Span, columns: Span, row_means: Float64) -> Iterator[tuple[int, FloatArray]]:
         """The number and the finished training tile of each kernel; `row_means` is (s, n), zero where nothing is
         centred."""
         for a, base in self._with_bases(pair):
@@ -235,21 +238,21 @@ class Bank:
 
     def strips(
         self, pair: Pair, rows: Span, columns: Span, row_means: Float64
-    ) -> Iterator[tuple[int, Iterator[Float32]]]:
+    ) -> Iterator[tuple[int, Iterator[FloatArray]]]:
         """The same values as `tiles`, each tile in strips of a few rows, which can be written while in the cache."""
         for a, base in self._with_bases(pair):
             yield a, self._strips(a, base, pair, row_means[a], rows, columns)
 
     def _strips(
         self, a: int, base: Float64, pair: Pair, means: Float64, rows: Span, columns: Span
-    ) -> Iterator[Float32]:
+    ) -> Iterator[FloatArray]:
         of_rows, of_columns, diagonals = means[rows], means[columns], self._diagonals(a, pair)
         for first in range(0, len(base), STRIP):
             part = slice(first, first + STRIP)
             values = self._values(a, base[part], diagonals and (diagonals[0][part], diagonals[1]))
             yield self.finished(a, values, of_rows[part], of_columns, means)
 
-    def tile(self, a: int, base: Float64, pair: Pair, rows: Span, columns: Span, row_means: Float64) -> Float32:
+    def tile(self, a: int, base: Float64, pair: Pair, rows: Span, columns: Span, row_means: Float64) -> FloatArray:
         """One kernel's finished training tile from the tile of its base, bit for bit as `tiles` computes it.
 
         `row_means` is (n,), this kernel's. The caller keeps the base's tile for other kernels that share it.
@@ -257,7 +260,7 @@ class Bank:
         values = self._values(a, base, self._diagonals(a, pair))
         return self.finished(a, values, row_means[rows], row_means[columns], row_means)
 
-    def finished(self, a: int, values: Array, of_rows: Float64, of_columns: Float64, row_means: Float64) -> Float32:
+    def finished(self, a: int, values: Array, of_rows: Float64, of_columns: Float64, row_means: Float64) -> FloatArray:
         """Values centred, scaled and rounded to the precision of a tile.
 
         `of_rows` and `of_columns` are the row means of the samples of this block, `row_means` (n,) those of all
@@ -272,7 +275,7 @@ class Bank:
             values += grand_mean
         if scale != 1.0:
             values = values * scale
-        finished = np.ascontiguousarray(values, dtype=np.float32)
+        finished = np.ascontiguousarray(values, dtype=self.dtype)
         if not all_finite(finished):
             raise DataError(f"kernel {kernel.name} overflows or is not a number", "rescale the features")
         return finished
@@ -287,7 +290,7 @@ class Bank:
 
     def _values(self, a: int, base: Float64, diagonals: tuple[Float64, Float64] | None) -> Array:
         """The uncentred, unscaled values."""
-        values = self.kernels[a].evaluate(base)
+        values = self.kernels[a].evaluate(base, precise=self.dtype == DOUBLE)
         return values if diagonals is None else values / np.sqrt(np.outer(*diagonals))
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from dmkl._util.types import Block, Samples
+from dmkl._util.types import DOUBLE, Block, Samples
 from dmkl.config import KernelConfig, Parameters, construct
 from dmkl.data import Dataset, View
 from dmkl.errors import ConfigError, DataError, did_you_mean
@@ -23,6 +23,8 @@ from dmkl.kernels.functions import KERNELS, UNITS, Kernel, Scales
 
 SCALE_SAMPLES = 1000  # at most so many training samples are compared to measure distances for widths,
 SUBSET_SAMPLES = 100  # and for those of a set of columns, of which there may be thousands
+
+PRECISE_BYTES = 256e6  # of all values in float64: up to here they are not rounded to float32
 
 
 def plan_bank(configs: Sequence[KernelConfig], train: Dataset) -> Bank:
@@ -62,7 +64,8 @@ def plan_bank(configs: Sequence[KernelConfig], train: Dataset) -> Bank:
             raise ConfigError(f"kernel '{name}' is listed twice")
     bank = Bank(tuple(kernels), train.n)
     if all(kernel.columns is None for kernel in kernels):
-        return bank
+        small = len(bank) * train.n**2 * DOUBLE.itemsize <= PRECISE_BYTES
+        return replace(bank, dtype=DOUBLE) if small else bank
     return bank.on_columns({name: int(view.values.shape[1]) for name, view in train.views.items()})
 
 

@@ -322,6 +322,7 @@ def save_model(path: Path, model: Model) -> None:
                 "version": __version__,
                 "n": model.bank.n,
                 "kernels": model.bank.recipes(),
+                "dtype": str(model.bank.dtype),
                 "task": model.task,
                 "per_kernel": model.per_kernel,
                 "classes": list(model.classes),
@@ -376,7 +377,7 @@ def _read(group: zarr.Group, where: str) -> Model:
         stored = StoredViews(group, header["dataset"], len(everything))
         views = {name: stored.take(name, everything, ROWS) for name in stored.entries}
     return Model(
-        bank=Bank.from_recipes(header["kernels"], header["n"]),
+        bank=Bank.from_recipes(header["kernels"], header["n"], header.get("dtype", "float32")),
         views=views,
         task=header["task"],
         classes=tuple(header["classes"]),

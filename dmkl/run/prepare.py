@@ -194,7 +194,7 @@ def project(prepared: PreparedData, config: Config) -> Projection:
         n=grid.n,
         tiles=grid.tiles,
         tile=grid.tile,
-        nbytes=projected_bytes(grid, len(prepared.bank)),
+        nbytes=projected_bytes(grid, len(prepared.bank), prepared.bank.dtype),
         groups=int(prepared.bank.groups.max()) + 1,
         classes=len(prepared.train.labels.classes) if prepared.train.labels else 0,
     )

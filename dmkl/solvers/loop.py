@@ -21,6 +21,7 @@ class LoopOptions:
     """When the loop gives up."""
 
     stalled: int = 3  # rounds without a smaller gap, another working set or a milestone
+    worth_more: float = 300.0  # seconds: a round that a signal cuts short after so long is saved, whatever its bits
 
 
 OPTIONS = LoopOptions()
@@ -90,7 +91,7 @@ def _run(problem: Problem, solver: Solver, max_rounds: int, checkpoint: Checkpoi
         outcome.out_of_time = must_stop() or (bool(outcome.history) and seconds_left() <= 0)
         if outcome.out_of_time or outcome.state.round >= max_rounds or idle >= OPTIONS.stalled:
             break
-        before = outcome.state
+        before, begun = outcome.state, time.perf_counter()
         try:
             outcome.state = _stepped(problem, solver, before)
         except Stopped:
@@ -98,7 +99,8 @@ def _run(problem: Problem, solver: Solver, max_rounds: int, checkpoint: Checkpoi
             break
         for text in problem.stack.news():
             problem.observer(Note(text))
-        if checkpoint:
+        whole = not stop_requested()  # done again, a round that a signal cut short has the bits of one that was not
+        if checkpoint and (whole or time.perf_counter() - begun > OPTIONS.worth_more):
             save_state(checkpoint.path, outcome.state, checkpoint.identity)
         event = _summary(problem, outcome.state, time.perf_counter() - started)
         outcome.history.append(dataclasses.asdict(event))

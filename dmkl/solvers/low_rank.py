@@ -42,11 +42,9 @@ class LowRankOptions:
     tighter: float = 1e-3  # the method's tolerance, as a share of the block's
     negligible: float = 0.01  # kernels whose part of the scores is below this times the tolerance are dropped
     # N_a is raised to these shares of what it would be if nothing cancelled, in turn: more costs a bias, less digits
-    cancelled: tuple[float, ...] = (1e-8, 1e-9, 1e-6)
+    cancelled: tuple[float, ...] = (1e-8, 1e-7, 1e-9, 1e-6)
     corrections: int = 8  # of the weights, by the norms that the coefficients have with them, at most
-    spoilt: float = (
-        1e-3  # a primal value larger than the method's by this share that stays may tell of a wrong active set
-    )
+    spoilt: float = 1e-3  # a primal value larger than the method's by this share may be that of a wrong active set
     repairs: int = 15  # of the active set, where a margin or
     slack: float = 1e-7  # a bound is violated by this much
     svm_steps: int = 100  # steps of the SVM, a sample
@@ -124,7 +122,7 @@ def exact_forms(K: FloatArray, factors: Factors, beta: Float64) -> Float64:
     squares = np.square(factors.Phi.T @ beta)
     exact[factors.kernels] = np.bincount(factors.owner, squares, len(factors.kernels))
     roots = np.sqrt(np.maximum(np.stack([kernel.diagonal() for kernel in K]).astype(np.float64), 0.0))
-    error = 8.0 * np.finfo(np.float64).eps * np.square(roots @ np.abs(beta))
+    error = 8.0 * np.finfo(K.dtype).eps * np.square(roots @ np.abs(beta))
     return np.where(np.abs(plain - exact) <= error, exact, plain)
 
 
@@ -188,8 +186,11 @@ class _Points:
     def _certified(self, weights: Float64, combined: Float64, beta: Float64, svm_calls: int) -> _Point:
         forms = exact_forms(self._K, self._problem.factors, beta)
         penalty = self._norm.regulariser(weights * np.sqrt(forms))
-        primal = best_multiple(penalty, beta, combined @ beta, self._problem.y, self._problem.C).primal
-        return _Point(weights, beta, primal, penalty, svm_calls)
+        factors, y, C = self._problem.factors, self._problem.y, self._problem.C
+        exact = factors.Phi @ (weights[factors.kernels][factors.owner] * (factors.Phi.T @ beta))
+        by_values = best_multiple(penalty, beta, combined @ beta, y, C).primal
+        by_factors = best_multiple(penalty, beta, exact, y, C).primal  # large weights may turn rounding into scores
+        return _Point(weights, beta, max(by_values, by_factors), penalty, svm_calls)
 
     def _weighted(self, radii: Float64) -> tuple[Float64, Float64]:
         """Weights u / N for these N, and the sum of the kernels with them."""

@@ -33,7 +33,7 @@ class StoredSource(Source):
 
     def __init__(self, store: KernelStore) -> None:
         self.path, self.store_id = str(store.path), store.id
-        self.grid, self.s, self.dtype = store.grid, store.s, np.dtype(np.float32)
+        self.grid, self.s, self.dtype = store.grid, store.s, store.bank.dtype
         functions = [kernel.function for kernel in store.bank.kernels]
         self.indefinite = tuple(a for a, function in enumerate(functions) if function.indefinite)
         self.unproven = tuple(a for a, function in enumerate(functions) if function.unproven)
@@ -98,7 +98,7 @@ class ComputedSource(StoredSource):
             return self._together.cross(rows, columns)
         if not self.has_features:
             return super().cross(rows, columns)
-        values = np.empty((self.s, len(rows), len(columns)), np.float32)
+        values = np.empty((self.s, len(rows), len(columns)), self.dtype)
         pair = _FeaturePair(_features(self.path, self.store_id), rows, columns)
         for a, tile in self.store.bank.tiles(pair, rows, columns, row_means(self.path, self.store_id)):
             values[a] = tile

@@ -13,12 +13,9 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
-from numpy.typing import NDArray
-
 from dmkl._util.files import append_line, locked, make_folder
 from dmkl._util.tiling import Grid
-from dmkl._util.types import Array, Block, Table
+from dmkl._util.types import Array, Block, FloatArray, Table
 from dmkl.data import Dataset
 from dmkl.errors import OutputError, ResourceError, StoreError
 from dmkl.events import Observer, Progress, ignore
@@ -147,7 +144,7 @@ def sum_tile(path: str, identity: str, i: int, j: int) -> Sums:
     return tile_sums(store.bank, StoredPair(store, i, j))
 
 
-def sound_tile(store: KernelStore, a: int, i: int, j: int) -> NDArray[np.float32]:
+def sound_tile(store: KernelStore, a: int, i: int, j: int) -> FloatArray:
     """K_a[block i, block j]; a tile that is damaged or missing is written anew first, with the bits it had."""
     try:
         return store.read_tile(a, i, j)

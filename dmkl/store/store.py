@@ -24,11 +24,10 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dmkl._util.files import writing
 from dmkl._util.tiling import Grid
-from dmkl._util.types import Table
+from dmkl._util.types import SINGLE, Float64, FloatArray, FloatType, Table
 from dmkl.data import Dataset
 from dmkl.errors import ConfigError, ResourceError, StoreError, one_line
 from dmkl.kernels import Bank
@@ -70,7 +69,7 @@ class KernelStore:
             self.grid = Grid(header["n"], header["tile"], bool(header.get("full", False)))
             if type(self.grid.n) is not int or type(self.grid.tile) is not int or not 0 < self.grid.tile <= self.grid.n:
                 raise ValueError(f"tiles of {self.grid.tile} of {self.grid.n} samples")
-            self.bank = Bank.from_recipes(header["kernels"], self.grid.n)
+            self.bank = Bank.from_recipes(header["kernels"], self.grid.n, header.get("dtype", "float32"))
             self.labels = read_labels(self._group, header["dataset"], self.grid.n)
             self.views = StoredViews(self._group, header["dataset"], self.grid.n)
             self.views.require_samples()
@@ -93,8 +92,9 @@ class KernelStore:
         """Raise ValueError unless the array of the tiles is as `create_tiled` makes it."""
         gram = array_of(self._group, "gram", kinds="f")
         n, s, side = self.n, self.s, self.grid.tile
-        layout = (gram.shape, gram.shards, gram.chunks, gram.dtype.itemsize, gram.metadata.encode_chunk_key((0, 1, 2)))
-        if layout != ((s, n, n), (s, side, side), (1, side, side), 4, "c/0/1/2") or not np.isnan(gram.fill_value):
+        layout = (gram.shape, gram.shards, gram.chunks, gram.dtype, gram.metadata.encode_chunk_key((0, 1, 2)))
+        expected = ((s, n, n), (s, side, side), (1, side, side), self.bank.dtype, "c/0/1/2")
+        if layout != expected or not np.isnan(gram.fill_value):
             raise ValueError(f"tiles of shape {gram.shape} for {s} kernels of {n} samples")
 
     @classmethod
@@ -103,7 +103,7 @@ class KernelStore:
     ) -> KernelStore:
         """Write everything but the tiles, under another name first: a store that exists has all of it."""
         if not computed:
-            check_space(path, projected_bytes(grid, len(bank)))
+            check_space(path, projected_bytes(grid, len(bank), bank.dtype))
         temporary = path.with_name(f".{path.name}.creating")
         with writing(path):
             shutil.rmtree(temporary, ignore_errors=True)
@@ -113,7 +113,7 @@ class KernelStore:
                 group = zarr.create_group(temporary)
                 n, s = grid.n, len(bank)
                 if not computed:
-                    create_tiled(group, "gram", s, n, grid.tile)
+                    create_tiled(group, "gram", s, n, grid.tile, bank.dtype)
                 if bank.centred:
                     put_array(group, "row_means", np.full((s, n), np.nan))
                 write_dataset(group, train, grid.tile)
@@ -127,6 +127,7 @@ class KernelStore:
                     "full": grid.full,
                     "data": train.fingerprint(),
                     "kernels": bank.recipes(),
+                    "dtype": str(bank.dtype),
                     "dataset": describe_dataset(train),
                     "config": config,
                     "computed": computed,
@@ -154,7 +155,7 @@ class KernelStore:
     @property
     def projected_bytes(self) -> int:
         """Bytes that all tiles take on disk, or would take if a computed store had them."""
-        return projected_bytes(self.grid, self.s)
+        return projected_bytes(self.grid, self.s, self.bank.dtype)
 
     @property
     def pairs(self) -> list[tuple[int, int]]:
@@ -217,7 +218,7 @@ class KernelStore:
                 if name.endswith(".partial"):
                     (folder / name).unlink(missing_ok=True)
 
-    def read_tile(self, a: int, i: int, j: int) -> NDArray[np.float32]:
+    def read_tile(self, a: int, i: int, j: int) -> FloatArray:
         """K_a[block i, block j] of a tile that is kept, its checksum verified."""
         if self.computed:
             raise StoreError(f"{self.path} has no tiles, it computes them")
@@ -226,10 +227,10 @@ class KernelStore:
             found = self.tile_path(i, j).lstat()
         except OSError:
             raise self._unusable(a, i, j, "missing", "run dmkl kernels again") from None
-        if not stat.S_ISREG(found.st_mode) or found.st_size != tile_bytes(self.grid, self.s):
+        if not stat.S_ISREG(found.st_mode) or found.st_size != tile_bytes(self.grid, self.s, self.bank.dtype):
             raise self._unusable(a, i, j, "damaged", remedy)
         try:
-            tile = read_layer(self.tile_path(i, j), self.grid.tile, self.s, a)
+            tile = read_layer(self.tile_path(i, j), self.grid.tile, self.s, a, self.bank.dtype)
         except Exception as error:
             raise self._unusable(a, i, j, "damaged", remedy) from error
         if np.isnan(tile[0, 0]):
@@ -244,13 +245,13 @@ class KernelStore:
             what,
         )
 
-    def write_tile(self, i: int, j: int, kernels: Iterable[tuple[int, Iterable[NDArray[np.float32]]]]) -> None:
+    def write_tile(self, i: int, j: int, kernels: Iterable[tuple[int, Iterable[FloatArray]]]) -> None:
         """Write a tile from strips of the values of every kernel, kernels in any order."""
         path = self.tile_path(i, j)
         with writing(path):
-            write_tile_file(path, self.grid.tile, self.s, kernels)
+            write_tile_file(path, self.grid.tile, self.s, kernels, self.bank.dtype)
 
-    def row_means(self) -> NDArray[np.float64]:
+    def row_means(self) -> Float64:
         """The row means (s, n): zero for kernels that are not centred, NaN until the centring pass has run."""
         if not self.bank.centred:
             return np.broadcast_to(0.0, (self.s, self.n))
@@ -259,7 +260,7 @@ class KernelStore:
             raise StoreError(f"{self.path} has row means of shape {means.shape}", "build it again")
         return means
 
-    def write_row_means(self, values: NDArray[np.float64]) -> None:
+    def write_row_means(self, values: Float64) -> None:
         with writing(self.path):
             array_of(self._group, "row_means")[...] = values
 
@@ -273,14 +274,14 @@ def opened(path: str, identity: str) -> KernelStore:
     return store
 
 
-def projected_bytes(grid: Grid, s: int) -> int:
+def projected_bytes(grid: Grid, s: int, dtype: FloatType = SINGLE) -> int:
     """Bytes that all tiles take on disk, with their checksums."""
-    return grid.tiles * tile_bytes(grid, s)
+    return grid.tiles * tile_bytes(grid, s, dtype)
 
 
-def tile_bytes(grid: Grid, s: int) -> int:
+def tile_bytes(grid: Grid, s: int, dtype: FloatType = SINGLE) -> int:
     """Bytes of the file of one tile: s layers with their checksums, and the index with its own."""
-    return s * (4 * grid.tile**2 + 4 + 16) + 4
+    return s * (dtype.itemsize * grid.tile**2 + 4 + 16) + 4
 
 
 def check_space(path: Path, needed: int) -> None:

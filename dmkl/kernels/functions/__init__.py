@@ -56,6 +56,10 @@ class Kernel(ABC):
     def evaluate(self, tile: Float64) -> Array:
         """Kernel values for a tile (or a diagonal) of the base; the argument is not changed."""
 
+    def precise(self, tile: Float64) -> Float64:
+        """The same values in float64, where `evaluate` may round them to float32."""
+        return np.asarray(self.evaluate(tile), dtype=np.float64)
+
     def fit(self, scales: Scales) -> Self:
         """The same kernel with every relative parameter turned into a number."""
         return self
@@ -95,6 +99,9 @@ class ExponentialKernel(Kernel):
 
     def evaluate(self, tile: Float64) -> Float32:
         return exponential(tile, self.factor)
+
+    def precise(self, tile: Float64) -> Float64:
+        return np.asarray(np.exp(self.factor * tile))
 
 
 def exponential(tile: Float64, factor: float) -> Float32:
