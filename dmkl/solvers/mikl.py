@@ -97,6 +97,7 @@ class CompactProblem:
     room: int  # bytes for a part of the rows, or a Newton matrix
     options: CoefficientSetOptions
     step: float = 0.0  # step size of forward-backward splitting, 0 if unknown
+    threads: int = 1  # that solving it may use
 
     def minimise(self, rows: KernelRows) -> CompactPoint:
         """The solution, by the method; Newton's method goes on where the interior point method cannot."""
@@ -115,7 +116,9 @@ class CompactProblem:
 def solve_held(rows: FloatArray, union: Mask, compact: CompactProblem, grams: Grams | None) -> CompactPoint:
     """Solve the compact problem of one class, from rows (p, n) that were gathered for several classes."""
     mine = compact.members[union]
-    return compact.minimise(HeldRows(rows if mine.all() else rows[mine], compact.y, compact.room, grams))
+    return compact.minimise(
+        HeldRows(rows if mine.all() else rows[mine], compact.y, compact.room, grams, compact.threads)
+    )
 
 
 def gram_of(rows: FloatArray, place: int, n: int) -> Float64:
@@ -213,7 +216,9 @@ class CoefficientSets:
         grams = None
         if problem.method == "interior" or len(batch) > 1:
             grams = self._grams(problem, held, np.flatnonzero(union.any(axis=1)), shared_room)
-        yield from problem.runtime.map(solve_held, ((held, union, replace(c, step=step), grams) for c in compacts))
+        threads = 1 if problem.runtime.remote else max(1, problem.runtime.workers // len(batch))
+        compacts = (replace(compact, step=step, threads=threads) for compact in compacts)
+        yield from problem.runtime.map(solve_held, ((held, union, compact, grams) for compact in compacts))
 
     def _grams(self, problem: Problem, rows: FloatArray, kernels: Samples, room: float) -> Grams | None:
         """The products of whole kernels, where the norm needs no others and they fit; `rows` may be a reference."""

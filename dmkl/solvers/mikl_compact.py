@@ -133,10 +133,14 @@ class HeldRows:
         Bytes that a Newton matrix may take while it is made.
     grams : Grams, optional
         The products of whole kernels, for norms whose balls they are.
+    threads : int
+        Threads that products of matrices may use.
     """
 
-    def __init__(self, rows: FloatArray, y: Float64, room: float = np.inf, grams: Grams | None = None) -> None:
-        self._rows, self._y, self._room, self.grams = rows, y, room, grams
+    def __init__(
+        self, rows: FloatArray, y: Float64, room: float = np.inf, grams: Grams | None = None, threads: int = 1
+    ) -> None:
+        self._rows, self._y, self._room, self.grams, self.threads = rows, y, room, grams, threads
 
     @property
     def y(self) -> Float64:

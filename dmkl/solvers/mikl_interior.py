@@ -34,9 +34,9 @@ from typing import Protocol, TypeAlias
 
 import numpy as np
 import scipy.linalg
-from scipy.linalg.blas import dsyrk
 from scipy.sparse import csr_array
 
+from dmkl._util.machine import threads_of
 from dmkl._util.stopping import must_stop
 from dmkl._util.types import Float64, Samples
 from dmkl.problems.norms import TINY, GroupNorm
@@ -50,6 +50,7 @@ class InteriorOptions:
     """Constants of the method."""
 
     max_steps: int = 100
+    columns: int = 256  # of a block of a matrix product that one thread makes
     to_boundary: float = 0.99  # the share of the way to the nearest bound that a step may go
     shortest_step: float = 1e-4  # steps shorter than this, twice in a row, end the method
     centring: int = 3  # the power of the share of the products that the predictor leaves
@@ -123,9 +124,9 @@ class Cholesky:
 class FewRows:
     """diag(d) + B'B by the identity of Woodbury, for B with fewer rows than columns."""
 
-    def __init__(self, d: Float64, B: Float64) -> None:
+    def __init__(self, d: Float64, B: Float64, threads: int) -> None:
         self._d, self._B = d, B
-        inner = _gram((B / np.sqrt(d)).T)
+        inner = _gram((B / np.sqrt(d)).T, threads)
         inner[np.diag_indices(len(B))] += 1.0
         self._inner = Cholesky(inner)
 
@@ -138,9 +139,19 @@ class FewRows:
         return np.asarray(scaled - (self._inner.solve(self._B @ scaled) @ self._B) / self._d)
 
 
-def _gram(B: Float64) -> Float64:
-    """The lower triangle of B'B."""
-    return np.asarray(dsyrk(1.0, B, trans=1, lower=1) if B.flags.f_contiguous else dsyrk(1.0, B.T, lower=1))
+def _gram(B: Float64, threads: int) -> Float64:
+    """The lower triangle of B'B. Its blocks are shared out among threads; the bits are those of any number of them."""
+    starts = range(0, B.shape[1], OPTIONS.columns)
+    matrix = np.zeros((B.shape[1], B.shape[1]))
+
+    def filled(piece: tuple[int, int]) -> None:
+        i, j = piece
+        rows, columns = slice(i, i + OPTIONS.columns), slice(j, j + OPTIONS.columns)
+        matrix[rows, columns] = B[:, rows].T @ B[:, columns]
+
+    with threads_of(threads if len(starts) > 1 else 1) as each:
+        each(filled, [(i, j) for i in starts for j in starts if j <= i])
+    return matrix
 
 
 class RowForms:
@@ -154,10 +165,12 @@ class RowForms:
         The number of the ball of each row.
     count : int
         The number of balls; `p` balls are the rows themselves.
+    threads : int
+        Threads that products of matrices may use.
     """
 
-    def __init__(self, rows: Float64, balls: Samples, count: int) -> None:
-        self.rows, self._balls, self._count = rows, balls, count
+    def __init__(self, rows: Float64, balls: Samples, count: int, threads: int = 1) -> None:
+        self.rows, self._balls, self._count, self._threads = rows, balls, count, threads
         self._single = count == len(rows)
 
     @property
@@ -181,8 +194,8 @@ class RowForms:
     def system(self, diagonal: Float64, curvature: Curvature, image: Image) -> System:
         B = self._root(curvature, image)
         if len(B) < len(diagonal):
-            return FewRows(diagonal, B)
-        matrix = _gram(B)
+            return FewRows(diagonal, B, self._threads)
+        matrix = _gram(B, self._threads)
         matrix[np.diag_indices(len(diagonal))] += diagonal
         return Cholesky(matrix)
 
@@ -210,7 +223,7 @@ class RowForms:
     def ridge(self, rows: int) -> Float64:
         step = max(1, len(self.rows) // rows)
         some = self.rows[::step]
-        return _gram(some) * (len(self.rows) / len(some))
+        return _gram(some, self._threads) * (len(self.rows) / len(some))
 
 
 class GramForms:

@@ -180,7 +180,7 @@ class Parts:
         else:
             members = np.flatnonzero(self.balls[self._ball])
             own = np.searchsorted(balls, self._ball[members])
-            row_forms = RowForms(rows.part(members, F), own, len(balls))
+            row_forms = RowForms(rows.part(members, F), own, len(balls), rows.threads)
             found = interior_point(row_forms, weights_of(norm.among(members), len(balls)), begin, above, gap)
             alpha = np.zeros(rows.p)
             alpha[members] = row_forms.each(found.eta) * found.image
