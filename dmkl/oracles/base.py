@@ -27,7 +27,7 @@ from dmkl._util.types import Float64, FloatArray
 from dmkl.errors import SolverError
 
 MAX_STEPS = 10_000_000
-LEAST_OBJECTIVE = 1e-12  # relative gaps are against no smaller objective than this
+LEAST_OBJECTIVE = 1e-290  # relative gaps are against no smaller objective: there is no scale but that of the numbers
 
 # Slopes are sums of `upper`; two that differ by less than this share of the whole are the same slope.
 _SLOPE_ROUNDING = 1e-12
@@ -220,7 +220,7 @@ def relative_gap(primal: Float64, dual: Float64) -> Float64: ...
 
 
 def relative_gap(primal: float | Float64, dual: float | Float64) -> float | Float64:
-    """(primal - dual) / max(|primal|, 1e-12), the share of the objective that is not certified.
+    """(primal - dual) / |primal|, 0 where both are zero: the share of the objective that is not certified.
 
     Parameters
     ----------

@@ -587,7 +587,7 @@ def maximise(
     (`rest[_WHY]`); the others are the last arguments of the next call.
     """
     scores, scale, shrink = v, 1.0, rest[_SHRINKING] > 0.0
-    p_scale, K_scale = np.abs(whole[0]).max(), max(np.abs(whole[4]).max(), 1e-18)
+    p_scale, K_scale = np.abs(whole[0]).max(), max(np.abs(whole[4]).max(), LEAST_OBJECTIVE)
     own = kept_rows(K, store, slot)
     while True:
         if rest[_WHY] not in (_PAUSE, _NEWTON):

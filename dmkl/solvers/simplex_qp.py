@@ -31,6 +31,7 @@ class SimplexQpOptions:
     short: float = 0.1  # a step of which at most this share keeps the point positive: a step to the middle instead,
     centring: float = 0.5  # which lowers the complementarity by this factor
     to_boundary: float = 0.99  # share of the way to the boundary that a step goes at most
+    flat: float = 1e-8  # values smaller than this share of the slopes are not told apart
     ridge: float = 1e-12  # keeps the equations solvable where two cuts, or two kernels, are equal
 
 
@@ -68,21 +69,22 @@ def simplex_qp(
     multipliers : array (cuts,)
         The multipliers of the linear functions: non-negative, of sum 1.
     """
-    size = max(np.abs(heights).max(), np.abs(slopes).max(), 1e-300)
+    size = max(abs(float((heights + slopes @ centre).max())), options.flat * float(np.abs(slopes).max()), 1e-300)
     heights, slopes, Q = heights / size, slopes / size, Q / size
+    steepest = max(float(np.abs(slopes).max()), 1.0)
     s, rows = len(centre), len(heights)
     owner = np.zeros(s, dtype=np.int64) if groups is None else groups
     sizes = np.bincount(owner)
     p = (1.0 / sizes)[owner]
     t = float((heights + slopes @ p).max()) + 1.0
     slack = t - heights - slopes @ p
-    point = _Point(p, t, slack, np.full(rows, 1.0 / rows), np.full(s, 0.1), np.zeros(len(sizes)))
+    point = _Point(p, t, slack, np.full(rows, 1.0 / rows), np.full(s, 0.1 * steepest), np.zeros(len(sizes)))
     residual = np.inf
     for _ in range(options.max_steps):
         equations = _Equations(slopes, Q, point, heights, centre, owner, options.ridge)
         mean = point.complementarity / (rows + s)
         before, residual = residual, equations.residual
-        if mean < options.tol and (residual < options.stationary or residual > options.stalled * before):
+        if mean < options.tol and (residual < options.stationary * steepest or residual > options.stalled * before):
             break
         if must_stop():
             break

@@ -126,9 +126,9 @@ class Loss(ABC):
         return np.zeros(len(y))
 
     def mean(self, values: Float64) -> float:
-        """The mean over samples, each as often as it counts."""
-        counts = np.broadcast_to(self.counts, values.shape)
-        return float((counts * values).sum() / counts.sum())
+        """The mean over samples, each as often as it counts; of equal values it is that value, without rounding."""
+        counts, first = np.broadcast_to(self.counts, values.shape), float(values[0])
+        return first + float((counts * (values - first)).sum() / counts.sum())
 
 
 LOSSES: Registry[type[Loss]] = Registry("loss")

@@ -179,6 +179,8 @@ class Epsilon(Loss):
 
     def intercept(self, y: Float64, scores: Float64) -> float:
         rest = y - scores
+        if np.ptp(rest) <= 2.0 * self.epsilon:
+            return 0.5 * float(rest.min() + rest.max())  # no sample is outside the tube, whatever the rounding
         counts = np.broadcast_to(self.counts, rest.shape)
         breaks = np.concatenate([rest - self.epsilon, rest + self.epsilon])
         return lowest(breaks, np.concatenate([counts, counts]), float(counts.sum()))
