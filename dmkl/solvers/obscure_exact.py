@@ -1,15 +1,16 @@
 """Stage 3 (not in the paper): the whole problem on a working set, to any gap, by a bundle of dual points.
 
-A step solves the SVM of the kernel sum_a u_a K_a by dual coordinate ascent on the rows of B, adds its B to those found
-before, and takes their best mixture: its value is a lower bound of the whole problem, its kernel weights are the next
-u. Any p takes some 3 to 13 steps; the gap falls by about ten in each.
+A step solves the SVM of the kernel sum_a u_a K_a, adds its B to those found before, and takes their best mixture: its
+value is a lower bound of the whole problem, its kernel weights are the next u. Any p takes some 3 to 13 steps; the gap
+falls by about ten in each.
 
 The SVM, for one fixed kernel:
 
     max  sum_i b_i - 1/2 tr B' K B,     every row of B in its dual set (see `dmkl.problems.obscure_terms`)
 
-The problem of a row is solved exactly, for the multiclass loss by a projection on a simplex (Crammer and Singer 2001).
-Scores F = (K B)' are kept for all rows, so looking at a row costs m and changing it m vectors at most.
+With hinges every column of B is a machine of its own, solved by `smo`. With the multiclass loss it is solved by dual
+coordinate ascent: the problem of a row is solved exactly, by a projection on a simplex (Crammer and Singer 2001). Scores
+F = (K B)' are kept for all rows, so looking at a row costs m and changing it m vectors at most.
 
 The mixture: the rows of sum_c g_c B_c are in their sets if those of all B_c are, so
 
@@ -30,6 +31,7 @@ import numpy as np
 from dmkl._util.jit import jit
 from dmkl._util.stopping import must_stop
 from dmkl._util.types import Float64, FloatArray, Samples
+from dmkl.oracles import ORACLES
 from dmkl.problems.obscure_terms import PNorm, RowLoss, onto_simplex, weigh
 from dmkl.solvers.certificate import relative_gap
 from dmkl.solvers.obscure_kernel_values import KernelBlock
@@ -148,6 +150,18 @@ def solve_exact(
 
 def _solve_svm(K: FloatArray, loss: RowLoss, B: Float64, tol: float, rng: np.random.Generator) -> tuple[Float64, int]:
     """Improve B in place until the gap at this kernel is small; its scores (n, m) and the number of sweeps."""
+    if loss.multiclass:
+        return _ascended(K, loss, B, tol, rng)
+    kernel, scores = ORACLES["smo"].prepare(K), np.empty_like(B)
+    for r, y in enumerate(np.ascontiguousarray(loss.Y.T)):
+        alpha = np.clip(B[:, r] * y, 0.0, loss.C)
+        found = ORACLES["smo"](kernel, y, loss.C, intercept=False, alpha=alpha, tol=tol)
+        B[:, r], scores[:, r] = found.alpha * y, found.scores
+    return scores, 0
+
+
+def _ascended(K: FloatArray, loss: RowLoss, B: Float64, tol: float, rng: np.random.Generator) -> tuple[Float64, int]:
+    """The same by dual coordinate ascent."""
     support = np.flatnonzero(B.any(axis=1))
     F = np.zeros((B.shape[1], len(B)))  # (K B)' in float64 whatever the type of K, a few rows at a time
     if len(support):
@@ -159,7 +173,7 @@ def _solve_svm(K: FloatArray, loss: RowLoss, B: Float64, tol: float, rng: np.ran
         sweeps += 1
         order, moved = rng.permutation(len(B)), 0
         for start in range(0, len(B), portion):  # compiled code cannot be asked to stop
-            moved += ascend(K, loss.Y, loss.labels, loss.C, order[start : start + portion], B, F)
+            moved += ascend(K, loss.labels, loss.C, order[start : start + portion], B, F)
             if must_stop():
                 break
         square = float((B * F.T).sum())
@@ -170,7 +184,7 @@ def _solve_svm(K: FloatArray, loss: RowLoss, B: Float64, tol: float, rng: np.ran
 
 
 @jit(fastmath={"reassoc", "contract"})
-def ascend(K: FloatArray, Y: Float64, labels: Samples, C: float, order: Samples, B: Float64, F: Float64) -> int:
+def ascend(K: FloatArray, labels: Samples, C: float, order: Samples, B: Float64, F: Float64) -> int:
     """One exact step on each row of `order`; B (n, m) and F (m, n) are changed. Returns how many rows moved."""
     n, m = B.shape
     v, new, scores, moved = np.empty(m), np.empty(m), np.empty(m), 0
@@ -178,7 +192,7 @@ def ascend(K: FloatArray, Y: Float64, labels: Samples, C: float, order: Samples,
         own = max(np.float64(K[i, i]), 1e-300)
         for r in range(m):
             scores[r] = F[r, i]
-        best_row(B[i], scores, own, Y[i], labels[i], C, v, new)
+        best_row(B[i], scores, own, labels[i], C, v, new)
         changed = False
         for r in range(m):
             step = new[r] - B[i, r]
@@ -192,16 +206,9 @@ def ascend(K: FloatArray, Y: Float64, labels: Samples, C: float, order: Samples,
 
 
 @jit()
-def best_row(
-    old: Float64, scores: Float64, own: float, signs: Float64, label: int, C: float, v: Float64, out: Float64
-) -> None:
-    """Write the best row given all others to `out`; `own` is K_ii, `label` the class, or negative for hinges."""
+def best_row(old: Float64, scores: Float64, own: float, label: int, C: float, v: Float64, out: Float64) -> None:
+    """Write the best row given all others to `out`; `own` is K_ii, `label` the class."""
     m = old.shape[0]
-    if label < 0:
-        for r in range(m):
-            alpha = (old[r] + (signs[r] - scores[r]) / own) * signs[r]
-            out[r] = signs[r] * min(max(alpha, 0.0), C)
-        return
     for r in range(m):
         v[r] = scores[r] / own - old[r]
     v[label] += C - 1.0 / own

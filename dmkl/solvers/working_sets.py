@@ -327,7 +327,7 @@ class OneVsRest:
         )
 
     def step(self, problem: Problem, state: State) -> State:
-        classes = next(in_batches(self._unfinished(problem, state), self._expected_bytes(problem, state), state.room))
+        classes = self._batch(problem, state)
         if self._streams(problem, state, classes):
             state = _with_own_arrays(state)
             state.working[:, classes[0]], state.active[classes[0]] = self._method.streamed_sets(
@@ -372,6 +372,13 @@ class OneVsRest:
             oracle_calls=state.oracle_calls + sum(solution.oracle_calls for solution in solutions),
             handovers=state.handovers + sum(solution.handovers for solution in solutions),
         )
+
+    def _batch(self, problem: Problem, state: State) -> list[int]:
+        """The unfinished classes of the next round. Those whose block is the stack's own array, uncopied, are not mixed
+        with others: blocks that are gathered together are all copies."""
+        unfinished = list(self._unfinished(problem, state))
+        uncopied = [k for k in unfinished if self._bytes(problem, state, k) == 0]
+        return next(in_batches(uncopied or unfinished, self._expected_bytes(problem, state), state.room))
 
     def leave(self, problem: Problem, state: State) -> State:
         """Certify the coefficients of classes that no block has been solved for, if there is time for a pass."""
@@ -418,9 +425,10 @@ class OneVsRest:
 
     def _bytes(self, problem: Problem, state: State, k: int) -> int:
         """Bytes of the block of class k; none where it is the stack's own array."""
-        if problem.stack.in_one_array and state.working[:, k].all() and state.active[k].all():
-            return 0
         layers = self._method.layers(problem, state.active[k])
+        everything = state.working[:, k].all() and state.active[k].all() and layers == problem.stack.s
+        if problem.stack.in_one_array and everything:
+            return 0
         return int(layers * self._itemsize * int(state.working[:, k].sum()) ** 2)
 
     def _streams(self, problem: Problem, state: State, classes: list[int]) -> bool:
