@@ -443,7 +443,13 @@ def _steps(
     """
     v, p, beta, lo, hi, rows = part.v, part.p, part.beta, part.lo, part.hi, own.rows
     mask, tau = index_mask(v.shape[0]), 1e-12 * stop.K_scale
-    wide, narrow, tau32, two, none = np.int64(mask), np.int32(mask), np.float32(tau), np.float32(2.0), np.float32(0.0)
+    wide, narrow, tau32, two, none = (
+        np.int64(mask),
+        np.int32(mask),
+        np.float32(max(tau, 1e-37)),
+        np.float32(2.0),
+        np.float32(0.0),
+    )
     ri = rj = row(K, part, own, 0)
     check, up, down = 0, 0.0, 0.0  # the first sweep moves nothing
     while True:

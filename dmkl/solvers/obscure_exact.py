@@ -9,8 +9,8 @@ The SVM, for one fixed kernel:
     max  sum_i b_i - 1/2 tr B' K B,     every row of B in its dual set (see `dmkl.problems.obscure_terms`)
 
 With hinges every column of B is a machine of its own, solved by `smo`. With the multiclass loss it is solved by dual
-coordinate ascent: the problem of a row is solved exactly, by a projection on a simplex (Crammer and Singer 2001). Scores
-F = (K B)' are kept for all rows, so looking at a row costs m and changing it m vectors at most.
+coordinate ascent: the problem of a row is solved exactly, by a projection on a simplex (Crammer and Singer 2001).
+Scores F = (K B)' are kept for all rows, so looking at a row costs m and changing it m vectors at most.
 
 The mixture: the rows of sum_c g_c B_c are in their sets if those of all B_c are, so
 
