@@ -230,10 +230,12 @@ class Bank:
                 end_if_late()
                 yield a, tile
 
-    def tiles(self, pair: Pair, rows: Span, columns: Span, row_means: Float64) -> Iterator[tuple[int, FloatArray]]:
-        """The number and the finished training tile of each kernel; `row_means` is (s, n), zero where nothing is
-        centred."""
-        for a, base in self._with_bases(pair):
+    def tiles(
+        self, pair: Pair, rows: Span, columns: Span, row_means: Float64, wanted: Sequence[int] | None = None
+    ) -> Iterator[tuple[int, FloatArray]]:
+        """The number and the finished training tile of each wanted kernel (of all kernels by default); `row_means` is
+        (s, n), zero where nothing is centred."""
+        for a, base in self._with_bases(pair, wanted):
             yield a, self.tile(a, base, pair, rows, columns, row_means[a])
 
     def strips(

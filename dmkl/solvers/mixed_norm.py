@@ -290,7 +290,7 @@ class MixedNormMethod(ClassMethod):
             if not np.isfinite(problem.gap):
                 theta, calls = first_weights(kernels, y, upper, norm, wanted, problem.oracle)
             model = WeightModel(norm, len(y), wanted, theta)
-        model.advance(Search(kernels, y, upper, norm, wanted, problem.oracle))
+        model.advance(Search(kernels, y, upper, norm, wanted, problem.oracle, np.abs(problem.warm.beta)))
         found = model.solution(calls + 1)
         return replace(_solution(found), resume=model.arrays())
 

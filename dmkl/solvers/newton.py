@@ -498,9 +498,17 @@ class Search:
     """The evaluations of one problem."""
 
     def __init__(
-        self, kernels: KernelOperator, y: Float64, C: Float64, norm: MixedNorm, tol: float, oracle: str
+        self,
+        kernels: KernelOperator,
+        y: Float64,
+        C: Float64,
+        norm: MixedNorm,
+        tol: float,
+        oracle: str,
+        alpha: Float64 | None = None,
     ) -> None:
         self._kernels, self._y, self._C, self._norm, self._tol = kernels, y, C, norm, tol
+        self._alpha = np.zeros(len(y)) if alpha is None else alpha  # where the first SVM starts
         self._svm = ORACLES[oracle]
         self._dtype = sum_dtype(kernels.dtype, len(y), tol)
         self._rng = np.random.default_rng(0)  # for the free samples that the curvature is computed from
@@ -509,7 +517,7 @@ class Search:
         """The evaluation at theta, and the crossed forms of its beta with the proof of the model."""
         y, C, norm = self._y, self._C, self._norm
         tol = max(min(OPTIONS.svm_share * model.gap, OPTIONS.loosest_svm), OPTIONS.svm_least * self._tol)
-        warm = np.zeros(len(y)) if model.centre is None else np.abs(model.centre.beta)
+        warm = self._alpha if model.centre is None else np.abs(model.centre.beta)
         combined = self._kernels.matrix(theta, self._dtype)
         if combined is None:
             beta = svm_by_parts(self._kernels, theta, y, C, warm, tol)

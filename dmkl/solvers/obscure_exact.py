@@ -10,7 +10,8 @@ The SVM, for one fixed kernel:
 
 With hinges every column of B is a machine of its own, solved by `smo`. With the multiclass loss it is solved by dual
 coordinate ascent: the problem of a row is solved exactly, by a projection on a simplex (Crammer and Singer 2001).
-Scores F = (K B)' are kept for all rows, so looking at a row costs m and changing it m vectors at most.
+Scores F = (K B)' are kept for all rows, so looking at a row costs m and changing it m vectors at most. Where that is
+slow, an interior point method goes on (`multiclass_svm`).
 
 The mixture: the rows of sum_c g_c B_c are in their sets if those of all B_c are, so
 
@@ -34,6 +35,7 @@ from dmkl._util.types import Float64, FloatArray, Samples
 from dmkl.oracles import ORACLES
 from dmkl.problems.obscure_terms import PNorm, RowLoss, onto_simplex, weigh
 from dmkl.solvers.certificate import relative_gap
+from dmkl.solvers.multiclass_svm import solve_multiclass
 from dmkl.solvers.obscure_kernel_values import KernelBlock
 
 
@@ -48,6 +50,9 @@ class ExactOptions:
     mixture_share: float = 0.03  # the tolerance of a mixture as a share of the gap,
     loosest_mixture: float = 1e-3  # at most,
     tightest_mixture: float = 1e-13  # and at least
+    hopeful: int = 60  # sweeps after which an interior point method goes on,
+    most_factored: float = 2e8  # numbers that its factors may have,
+    factored_share: float = 0.2  # and its tolerance as a share of the SVM's
     rows_at_once: int = 256  # of a product with the kernel
     entries: int = 100_000_000  # of scores that a sweep changes between two questions whether to stop, at most
 
@@ -180,6 +185,11 @@ def _ascended(K: FloatArray, loss: RowLoss, B: Float64, tol: float, rng: np.rand
         primal, dual = loss.primal(square, F.T), loss.gain(B) - 0.5 * square
         if primal - dual <= tol * abs(primal) or not moved or must_stop():
             break
+        if sweeps == OPTIONS.hopeful and B.size * len(B) <= OPTIONS.most_factored:
+            found = loss.nearest(solve_multiclass(K, loss.labels, B.shape[1], loss.C, OPTIONS.factored_share * tol))
+            scores = found.T @ K
+            if loss.gain(found) - 0.5 * float((found.T * scores).sum()) > dual:
+                B[:], F[:] = found, scores
     return np.ascontiguousarray(F.T), sweeps
 
 

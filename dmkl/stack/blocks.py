@@ -21,6 +21,7 @@ from dmkl._util.types import Float64, FloatArray, FloatType, Mask, Samples
 from dmkl.events import Progress
 from dmkl.runtime import Runtime
 from dmkl.stack.compiled import cut, mirror, rows_of
+from dmkl.stack.few_samples import gathered
 from dmkl.stack.per_kernel import pieces_of
 from dmkl.stack.score import combine_tile
 from dmkl.stack.sources import BlockRow, TileReader
@@ -100,7 +101,7 @@ def blocks_of(reader: TileReader, request: BlockRequest, scratch: Scratch | None
     if reader.runtime.remote:
         for i, pieces in enumerate(reader.each_row(gather_block_row, request)):
             place(blocks, sets, reader.grid.span(i), pieces)
-    else:
+    elif not gathered(reader, blocks, sets, request.layers(), request.weights):
         for _ in reader.each_row(fill_block_row, request, blocks):
             pass
     reader.passes += 1

@@ -16,6 +16,7 @@ from dmkl._util.types import Float64, FloatArray, Mask, Samples
 from dmkl.errors import SolverError
 from dmkl.runtime.base import itself
 from dmkl.stack.compiled import TOGETHER, add_four, add_one, multiply_both_ways, rows_of
+from dmkl.stack.few_samples import sparse_scores
 from dmkl.stack.sources import BlockRow, TileReader
 
 
@@ -32,8 +33,12 @@ def apply(reader: TileReader, coef: Float64, weights: Float64, forms: bool | Mas
     coef = np.ascontiguousarray(coef, dtype=np.float64)
     weights = np.asarray(weights, dtype=np.float64)
     _check_shapes(reader, coef, weights)
-    shared = reader.runtime.hold(itself, coef)
     asked = np.broadcast_to(forms, (coef.shape[1], reader.s)) if np.any(forms) else None
+    sparse = sparse_scores(reader, coef, weights, asked)
+    if sparse is not None:
+        reader.passes += 1
+        return Applied(*sparse)
+    shared = reader.runtime.hold(itself, coef)
     scores = np.zeros(coef.shape)
     total = None if asked is None else np.zeros(asked.shape)
     spans = kernel_spans(reader.grid, reader.s)

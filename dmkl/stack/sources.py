@@ -101,6 +101,7 @@ class Source(ABC):
     unproven : numbers of the kernels whose definiteness must be checked numerically
     repairs : the log of repairs of the store whose tiles are read, None if there is no store
     worth_holding : whether values in memory would be read faster than they come from here
+    on_the_spot : whether `values` gives those of any samples at a cost that is theirs alone
     """
 
     grid: Grid
@@ -111,6 +112,7 @@ class Source(ABC):
     unproven: tuple[int, ...] = ()
     repairs: RepairLog | None = None
     worth_holding: bool = True
+    on_the_spot: bool = False
     _identity: str = ""
 
     # --- values
@@ -142,6 +144,11 @@ class Source(ABC):
                     tile = self.tile(a, j, i).T if mirrored else self.tile(a, i, j)
                     values[a, here[:, None], there] = tile[local[:, None], other]
         return values
+
+    def values(self, rows: Samples, columns: Samples, kernels: Sequence[int]) -> Iterator[tuple[int, FloatArray]]:
+        """(a, K_a[rows, columns]) of some kernels, in any order; symmetric where rows are the columns."""
+        whole = self.cross(rows, columns)
+        return ((a, whole[a]) for a in kernels)
 
     def diagonal(self, samples: Samples) -> FloatArray:
         """K[:, i, i] for each of the samples, (s, samples)."""
@@ -408,12 +415,20 @@ class KernelChoice(Source):
     def __init__(self, base: Source, kernels: tuple[int, ...], runtime: Runtime | None = None) -> None:
         self.base, self.kernels, self.runtime = base, kernels, runtime
         self.grid, self.dtype, self.repairs, self.backend = base.grid, base.dtype, base.repairs, base.backend
-        self.s = len(kernels)
+        self.s, self.on_the_spot = len(kernels), base.on_the_spot
         self.indefinite = tuple(k for k, a in enumerate(kernels) if a in base.indefinite)
         self.unproven = tuple(k for k, a in enumerate(kernels) if a in base.unproven)
 
     def tile(self, a: int, i: int, j: int) -> FloatArray:
         return self.base.tile(self.kernels[a], i, j)
+
+    def values(self, rows: Samples, columns: Samples, kernels: Sequence[int]) -> Iterator[tuple[int, FloatArray]]:
+        places: dict[int, list[int]] = {}
+        for a in kernels:
+            places.setdefault(self.kernels[a], []).append(a)
+        for own, values in self.base.values(rows, columns, list(places)):
+            for a in places[own]:
+                yield a, values
 
     def cross(self, rows: Samples, columns: Samples) -> FloatArray:
         return self.base.cross(rows, columns)[list(self.kernels)]

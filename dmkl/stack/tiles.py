@@ -71,6 +71,7 @@ class ComputedSource(StoredSource):
         self.has_features = all(kernel.function.base != MATRIX for kernel in store.bank.kernels)
         self.by_columns = store.bank.by_columns
         self.worth_holding = not self.by_columns
+        self.on_the_spot = self.has_features and not self.by_columns
 
     def tile(self, a: int, i: int, j: int) -> FloatArray:
         if self.by_columns:
@@ -103,6 +104,13 @@ class ComputedSource(StoredSource):
         for a, tile in self.store.bank.tiles(pair, rows, columns, row_means(self.path, self.store_id)):
             values[a] = tile
         return values
+
+    def values(self, rows: Samples, columns: Samples, kernels: Sequence[int]) -> Iterator[tuple[int, FloatArray]]:
+        if not self.on_the_spot:
+            yield from super().values(rows, columns, kernels)
+            return
+        pair = _FeaturePair(_features(self.path, self.store_id), rows, columns)
+        yield from self.store.bank.tiles(pair, rows, columns, row_means(self.path, self.store_id), kernels)
 
     @property
     def smallest_read(self) -> int:
@@ -160,12 +168,11 @@ def _feature_source(path: str, identity: str) -> FeatureSource:
 
 
 class _FeaturePair:
-    """Features of any samples and of any others, never those of a tile on the diagonal."""
-
-    same = False
+    """Features of any samples and of any others, or the same."""
 
     def __init__(self, features: dict[str, Block], rows: Samples, columns: Samples) -> None:
         self._features, self._rows, self._columns = features, rows, columns
+        self.same = np.array_equal(rows, columns)
         self._of: tuple[str, tuple[Block, Block]] | None = None
 
     def sides(self, view: str) -> tuple[Block, Block]:

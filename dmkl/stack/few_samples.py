@@ -1,0 +1,130 @@
+"""Scores of sparse coefficients, and blocks of few samples, where a source computes any values on the spot.
+
+A pass over tiles computes n^2 / 2 values of every kernel. Of coefficients with a support of u samples n u values are
+enough, and of a block of w samples w^2 / 2. So the first rounds on working sets cost next to nothing, however large n.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from dmkl._util.types import Float64, FloatArray, Mask, Samples
+from dmkl.events import Progress
+from dmkl.runtime.base import itself
+from dmkl.stack.sources import Source, TileReader
+
+
+@dataclass(frozen=True)
+class FewOptions:
+    """When values are computed one by one, and how many at once.
+
+    Attributes
+    ----------
+    blocks : of samples: where there are fewer, a pass over all tiles takes no time
+    scores : the largest share of samples with coefficients
+    gathered : the largest share of the values of one kernel that blocks may have
+    columns : samples whose values are computed at once, for all samples of a block row
+    """
+
+    blocks: int = 8
+    scores: float = 0.4
+    gathered: float = 0.8
+    columns: int = 2048
+
+
+FEW = FewOptions()
+
+
+def _computes(reader: TileReader) -> bool:
+    return reader.source.on_the_spot and reader.grid.blocks >= FEW.blocks and not reader.grid.full
+
+
+def sparse_scores(
+    reader: TileReader, coef: Float64, weights: Float64, asked: Mask | None
+) -> tuple[Float64, Float64 | None] | None:
+    """Scores (n, m) and forms (m, s), as `score.apply` gives them; None where a pass over the tiles is better."""
+    support = np.flatnonzero(coef.any(axis=1))
+    if not _computes(reader) or len(support) > FEW.scores * reader.n:
+        return None
+    grid, source = reader.grid, reader.source
+    scores, forms = np.zeros(coef.shape), None if asked is None else np.zeros(asked.shape)
+    if len(support):
+        held = reader.runtime.hold(itself, np.ascontiguousarray(coef[support]))
+        spans = [np.arange(span.start, span.stop) for span in map(grid.span, range(grid.blocks))]
+        tasks = ((source, rows, support, held, weights, asked) for rows in spans)
+        for done, (rows, (own, part)) in enumerate(zip(spans, reader.runtime.map(score_rows, tasks), strict=True), 1):
+            scores[rows] = own
+            if forms is not None and part is not None:
+                forms += part
+            reader.observer(Progress("pass", done, grid.blocks))
+    return scores, forms
+
+
+def score_rows(
+    source: Source, rows: Samples, support: Samples, coef: Float64, weights: Float64, asked: Mask | None
+) -> tuple[Float64, Float64 | None]:
+    """The scores (rows, m) of coefficients (support, m), and what these rows contribute to the forms (m, s)."""
+    m = coef.shape[1]
+    factors = np.broadcast_to(weights, (m, source.s))
+    used = (factors != 0).any(axis=0)
+    if asked is not None:
+        used = used | asked.any(axis=0)
+    scores, forms = np.zeros((len(rows), m)), None if asked is None else np.zeros(asked.shape)
+    first, last = np.searchsorted(support, (rows[0], rows[-1] + 1))
+    inside = support[first:last] - rows[0]
+    for start in range(0, len(support), FEW.columns):
+        columns = slice(start, start + FEW.columns)
+        for a, values in source.values(rows, support[columns], np.flatnonzero(used).tolist()):
+            products = values.astype(np.float64) @ coef[columns]
+            scores += products * factors[:, a]
+            if forms is not None:
+                forms[:, a] += np.einsum("ik,ik->k", coef[first:last], products[inside])
+    return scores, None if forms is None or asked is None else np.where(asked, forms, 0.0)
+
+
+def gathered(
+    reader: TileReader,
+    blocks: Sequence[FloatArray],
+    sets: Sequence[Samples],
+    layers: Sequence[dict[int, int]],
+    weights: Float64 | None,
+) -> bool:
+    """Fill the blocks (layers, w, w) of these sets, `layers` as `BlockRequest.layers`; whether it was done."""
+    values = sum(len(W) ** 2 for W in sets)
+    if reader.runtime.remote or not _computes(reader) or values > FEW.gathered * reader.n**2:
+        return False
+    side = reader.grid.tile
+    tasks = [
+        (reader.source, block, W, start, side, order, weights)
+        for block, W, order in zip(blocks, sets, layers, strict=True)
+        for start in range(0, len(W), side)
+    ]
+    for done, _ in enumerate(reader.runtime.map(fill_rows, tasks), 1):
+        reader.observer(Progress("pass", done, len(tasks)))
+    return True
+
+
+def fill_rows(
+    source: Source, block: FloatArray, W: Samples, start: int, side: int, order: dict[int, int], weights: Float64 | None
+) -> None:
+    """The rows of W from `start` on, from the diagonal on, and their mirror images."""
+    rows = slice(start, min(start + side, len(W)))
+    for left in range(start, len(W), side):
+        columns = slice(left, min(left + side, len(W)))
+        if weights is None:
+            for a, values in source.values(W[rows], W[columns], list(order)):
+                _put(block[order[a]], rows, columns, values)
+            continue
+        total = np.zeros((rows.stop - rows.start, columns.stop - columns.start))
+        for a, values in source.values(W[rows], W[columns], np.flatnonzero(weights).tolist()):
+            total += weights[a] * values
+        _put(block[0], rows, columns, total)
+
+
+def _put(layer: FloatArray, rows: slice, columns: slice, values: FloatArray) -> None:
+    layer[rows, columns] = values
+    if columns != rows:
+        layer[columns, rows] = values.T
