@@ -6,6 +6,7 @@ import csv
 import pickle
 import shutil
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +22,7 @@ from dmkl.kernels import cheaper_computed, plan_bank
 from dmkl.model import load_model
 from dmkl.runtime import Local
 from dmkl.runtime.blas import one_blas_thread
-from dmkl.stack import open_stack, tiles
+from dmkl.stack import few_samples, open_stack, tiles
 from dmkl.stack.tiles import ComputedSource
 from dmkl.store import KernelStore, build_store
 
@@ -44,6 +45,59 @@ def test_tiles_have_the_bits_of_stored_ones(store: KernelStore, computed: Kernel
                 tile = source.tile(a, i, j)
             assert tile.dtype == np.float32
             assert np.array_equal(tile, store.read_tile(a, i, j))
+
+
+@pytest.fixture
+def on_the_spot(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Sparse passes whatever the number of blocks; the list grows with every question answered that way."""
+    monkeypatch.setattr(few_samples, "FEW", replace(few_samples.FEW, blocks=1, columns=13))
+    asked: list[str] = []
+    for name in ("score_rows", "fill_rows"):
+        function = getattr(few_samples, name)
+        noted = lambda *arguments, name=name, function=function: asked.append(name) or function(*arguments)  # noqa: E731
+        monkeypatch.setattr(few_samples, name, noted)
+    return asked
+
+
+@pytest.mark.parametrize("kernels", [None, [4, 1, 3, 1]])
+def test_sparse_coefficients_have_the_scores_and_forms_of_a_pass(
+    store: KernelStore, computed: KernelStore, kernels: list[int] | None, on_the_spot: list[str]
+) -> None:
+    rng = np.random.default_rng(0)
+    stacks = [open_stack(store.path, backend="disk"), open_stack(computed.path, backend="computed")]
+    stored, spotted = stacks if kernels is None else [stack.choose(kernels) for stack in stacks]
+    coef, weights = np.zeros((store.n, 2)), rng.random((2, stored.s))
+    coef[rng.choice(store.n, 45, replace=False)] = rng.normal(size=(45, 2))
+    weights[:, 0] = 0
+    asked = np.ones((2, stored.s), dtype=bool)
+    asked[1, 0] = False
+    for forms in (asked, False):
+        expected, found = stored.apply(coef, weights, forms=forms), spotted.apply(coef, weights, forms=forms)
+        np.testing.assert_allclose(found.scores, expected.scores, rtol=1e-5, atol=1e-6)
+        if found.forms is not None:
+            np.testing.assert_allclose(found.forms, expected.forms, rtol=1e-5, atol=1e-6)
+    assert set(on_the_spot) == {"score_rows"}
+    assert spotted.passes == 2
+    nothing = spotted.apply(np.zeros((store.n, 1)), weights[0])
+    assert not nothing.scores.any()
+    assert nothing.forms is not None
+    assert not nothing.forms.any()
+
+
+def test_blocks_of_few_samples_are_those_cut_out_of_tiles(
+    store: KernelStore, computed: KernelStore, on_the_spot: list[str]
+) -> None:
+    rng = np.random.default_rng(0)
+    sets = [np.sort(rng.choice(store.n, count, replace=False)) for count in (90, 41)]
+    stored, spotted = open_stack(store.path, backend="disk"), open_stack(computed.path, backend="computed")
+    kernels, weights = [[2, 0], [5]], rng.random(store.s)
+    weights[3] = 0
+    pairs = list(zip(stored.block(sets, kernels=kernels), spotted.block(sets, kernels=kernels), strict=True))
+    pairs += list(zip(stored.block(sets, weights=weights), spotted.block(sets, weights=weights), strict=True))
+    for expected, found in pairs:
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+        assert np.array_equal(found, found.swapaxes(-1, -2))
+    assert set(on_the_spot) == {"fill_rows"}
 
 
 def test_block_rows_are_small_to_send(computed: KernelStore) -> None:

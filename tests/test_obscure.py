@@ -23,6 +23,7 @@ from dmkl.model import make_model
 from dmkl.problems.obscure_terms import PNorm, RowLoss, onto_simplex, scaled_dual
 from dmkl.runtime import Local
 from dmkl.solvers import obscure, obscure_kernel_values, obscure_subgradient, working_sets
+from dmkl.solvers.multiclass_svm import solve_multiclass
 from dmkl.solvers.obscure_exact import best_mixture, solve_exact
 from dmkl.solvers.obscure_kernel_values import HeldBlock, StreamedBlock
 from dmkl.solvers.obscure_subgradient import UPDATES, Learner, ObscureState
@@ -134,6 +135,23 @@ def test_two_classes_have_one_column_and_the_multiclass_optimum() -> None:
     block = HeldBlock(K, np.dtype(np.float64), Local(1))
     two = solve_exact(block, loss, norm, 1e-7, np.zeros(Y.shape), np.ones(9), np.random.default_rng(0))
     assert fit.objective == pytest.approx(0.02 * two.primal, rel=2e-7)
+
+
+@pytest.mark.parametrize(("m", "C", "rank"), [(3, 1.0, 40), (5, 100.0, 3), (2, 1e-3, 40), (4, 1e4, 40)])
+@pytest.mark.parametrize("scale", [1.0, 1e8])
+def test_a_multiclass_machine_is_solved_to_any_gap(m: int, C: float, rank: int, scale: float) -> None:
+    """The interior point method's dual point is feasible, and its own primal value proves it."""
+    rng = np.random.default_rng(m)
+    labels = rng.integers(0, m, 60)
+    X = rng.normal(size=(60, rank)) + np.eye(m, rank)[labels]
+    K, C = scale * (X @ X.T), C / scale
+    loss = RowLoss.of(np.where(np.arange(m) == labels[:, None], 1.0, -1.0), True, C)
+    B = solve_multiclass(K, labels, m, C, 1e-8)
+    np.testing.assert_allclose(loss.nearest(B), B, atol=1e-9 * C)
+    scores = K @ B
+    square = float((B * scores).sum())
+    primal, dual = loss.primal(square, scores), loss.gain(B) - 0.5 * square
+    assert -1e-9 <= (primal - dual) / primal <= 1e-5
 
 
 def test_p_two_is_the_sum_of_kernels() -> None:

@@ -188,8 +188,10 @@ def _ascended(K: FloatArray, loss: RowLoss, B: Float64, tol: float, rng: np.rand
         if sweeps == OPTIONS.hopeful and B.size * len(B) <= OPTIONS.most_factored:
             found = loss.nearest(solve_multiclass(K, loss.labels, B.shape[1], loss.C, OPTIONS.factored_share * tol))
             scores = found.T @ K
-            if loss.gain(found) - 0.5 * float((found.T * scores).sum()) > dual:
+            square = float((found.T * scores).sum())
+            if loss.primal(square, scores.T) - loss.gain(found) + 0.5 * square < primal - dual:
                 B[:], F[:] = found, scores
+                break
     return np.ascontiguousarray(F.T), sweeps
 
 
