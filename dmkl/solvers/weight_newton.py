@@ -283,14 +283,14 @@ class WeightNewton:
             self._step = self._newton_step(here)
             change = self._step[self._active] @ here.products[self._active]
             moved = self._loss.into_domain(self._y, here.rho + self._inner.response(change))
-            return here.weights + self._step, [balanced(moved), here.rho]
+            return np.maximum(here.weights + self._step, 0.0), [balanced(moved), here.rho]
         self._damping, self._straight = max(options.damping_growth * self._damping, options.damping_again), False
         if degenerate and self._least == 0:
             self._keep(best)
             self._step = self._newton_step(centre)
         else:
             self._step = self._share(centre, here) * self._step
-        return centre.weights + self._step, [centre.rho, here.rho]
+        return np.maximum(centre.weights + self._step, 0.0), [centre.rho, here.rho]
 
     def _keep(self, best: Solution) -> None:
         """From now on all active kernels keep some weight, which costs a small share of the tolerance.
