@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 
 import dmkl
 from dmkl import KernelStack
+from dmkl.events import Event, Note
 from dmkl.oracles import solve_svm
 from dmkl.problems.norms import MixedNorm
 from dmkl.solvers import mixed_norm, newton, working_sets
@@ -185,7 +187,11 @@ def test_kernels_that_do_not_fit_are_read_in_passes(formulation: Any, tmp_path: 
     K, y = noisy(400)
     stack = KernelStack.from_array(K, groups=GROUPS, largest_tile=150)
     stack.source.as_array = lambda: None  # type: ignore[method-assign]  # as tiles on a disk
+    events: list[Event] = []
+    stack.observer = events.append
     straight = dmkl.solve(stack, y, formulation, tol=1e-3)
+    (plan,) = [event.text for event in events if isinstance(event, Note)]
+    assert re.fullmatch(r"\d+ samples of class 0 take \d+ MB, 0 MB are there: the kernels are read in 40 .*", plan)
     assert straight.converged
     assert straight.passes > 2 * straight.rounds
     for _ in range(straight.rounds):

@@ -277,6 +277,17 @@ class BlockKernels:
         return threads_of(self._threads if kernels * self.n**2 >= THREADS.least else 1)
 
 
+@dataclass(frozen=True)
+class StreamOptions:
+    """What is said before kernels are read in passes: how many of them noisy labels took (n = 18,000 and 54,000)."""
+
+    passes: int = 10  # where the weighted sum fits in memory,
+    passes_by_parts: int = 40  # and where it does not; many of them are over some of the samples
+
+
+STREAMS = StreamOptions()
+
+
 class StreamedKernels:
     """Weighted sums of a stack's kernels, one for each row of `sums` (kernels, s); each product is a pass."""
 
@@ -291,6 +302,14 @@ class StreamedKernels:
     def dtype(self) -> FloatType:
         return self._stack.dtype
 
+    @property
+    def plan(self) -> str:
+        """How many passes there will be, and what one of them takes, in words."""
+        number = f"some {STREAMS.passes}" if self._fits(np.dtype(np.float32)) else f"{STREAMS.passes_by_parts} or more"
+        size, seconds = self._stack.source.tile_bytes / 1e9, self._stack.pass_seconds
+        took = f" (the last one took {seconds:.0f} s)" if seconds else ""
+        return f"the kernels are read in {number} passes of {size:,.1f} GB{took}"
+
     def products(self, vector: Float64) -> Float64:
         single = self._single
         if single is not None:
@@ -304,7 +323,7 @@ class StreamedKernels:
         return np.asarray(scores[self._samples, 0])
 
     def matrix(self, weights: Float64, dtype: DTypeLike) -> FloatArray | None:
-        if BLOCK_MEMORY.in_flight * self.n**2 * np.dtype(dtype).itemsize > self._room:
+        if not self._fits(dtype):
             return None
         return self._stack.block([self._samples], weights=weights @ self._sums, dtype=dtype)[0]
 
@@ -330,6 +349,10 @@ class StreamedKernels:
         if ((self._sums != 0).sum(axis=1) == 1).all() and (self._sums.max(axis=1) == 1).all():
             return np.asarray(self._sums.argmax(axis=1))
         return None
+
+    def _fits(self, dtype: DTypeLike) -> bool:
+        """Whether a weighted sum over all samples fits in memory."""
+        return BLOCK_MEMORY.in_flight * self.n**2 * np.dtype(dtype).itemsize <= self._room
 
     def _spread(self, vector: Float64) -> Float64:
         whole = np.zeros(self._stack.n)

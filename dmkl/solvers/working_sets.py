@@ -16,7 +16,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, TypedDict
+from typing import ClassVar, Protocol, TypedDict
 
 import numpy as np
 
@@ -24,6 +24,7 @@ from dmkl._util.machine import in_batches
 from dmkl._util.stopping import Stopped, must_stop
 from dmkl._util.types import Float64, FloatArray, FloatType, Mask, Samples
 from dmkl.errors import ResourceError
+from dmkl.events import Note
 from dmkl.solvers.certificate import Certificate
 from dmkl.solvers.problem import Problem
 from dmkl.solvers.state import MethodState, NoState, State, column, dense, with_columns
@@ -215,6 +216,14 @@ class BlockSolution:
     resume: object = None  # what a streamed problem goes on with
 
 
+class Streamed(Protocol):
+    """What takes the place of a block that does not fit in memory, and reads the stack instead."""
+
+    @property
+    def plan(self) -> str:
+        """What that will take, in words."""
+
+
 class ClassMethod(ABC):
     """How the classes of a formulation are solved on blocks, and what their bounds are. Picklable."""
 
@@ -258,7 +267,7 @@ class ClassMethod(ABC):
         """The samples and kernels of a class whose block does not fit in memory."""
         return working, active
 
-    def streaming_substitute(self, problem: Problem, samples: Samples, kernels: Samples, room: int) -> object:
+    def streaming_substitute(self, problem: Problem, samples: Samples, kernels: Samples, room: int) -> Streamed | None:
         """A substitute for a block too large for memory, which reads the stack; None if unsupported."""
         return None
 
@@ -299,6 +308,7 @@ class OneVsRest:
     def __init__(self, method: ClassMethod, dtype: FloatType) -> None:
         self._method = method
         self._itemsize = dtype.itemsize
+        self._announced: set[int] = set()  # classes that are known to be read in passes
 
     @property
     def own_type(self) -> type[MethodState]:
@@ -329,6 +339,7 @@ class OneVsRest:
     def step(self, problem: Problem, state: State) -> State:
         classes = self._batch(problem, state)
         if self._streams(problem, state, classes):
+            self._announce(problem, state, classes[0])
             state = _with_own_arrays(state)
             state.working[:, classes[0]], state.active[classes[0]] = self._method.streamed_sets(
                 state.working[:, classes[0]], state.active[classes[0]]
@@ -435,7 +446,16 @@ class OneVsRest:
         """Whether the block of the only class at hand does not fit; such a class is a batch of its own."""
         return len(classes) == 1 and self._bytes(problem, state, classes[0]) > state.room
 
-    def _substitute(self, problem: Problem, state: State, k: int) -> object:
+    def _announce(self, problem: Problem, state: State, k: int) -> None:
+        """Say what will be done, before the first round that reads kernels in passes."""
+        substitute = self._substitute(problem, state, k)
+        if substitute is not None and k not in self._announced:
+            self._announced.add(k)
+            samples, needed = int(state.working[:, k].sum()), self._bytes(problem, state, k)
+            text = f"{samples:,} samples of class {k} take {needed / 1e6:,.0f} MB, {state.room / 1e6:,.0f} MB are there"
+            problem.observer(Note(f"{text}: {substitute.plan}"))
+
+    def _substitute(self, problem: Problem, state: State, k: int) -> Streamed | None:
         samples, kernels = np.flatnonzero(state.working[:, k]), np.flatnonzero(state.active[k])
         return self._method.streaming_substitute(problem, samples, kernels, state.room)
 

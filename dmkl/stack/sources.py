@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -648,6 +649,7 @@ class TileReader:
     runtime : where the tasks of a pass run
     memory : the limit on this process's memory
     passes : how often tiles have been read from end to end, for whatever question
+    pass_seconds : how long the last pass over all tiles took, 0 before the first
     observer : called with the progress of every pass
     """
 
@@ -655,7 +657,7 @@ class TileReader:
         self.source = source
         self.runtime: Runtime = runtime or Local()
         self.memory = memory or Budget.default()
-        self.passes = 0
+        self.passes, self.pass_seconds = 0, 0.0
         self.observer: Observer = ignore
         self.scratch = Scratch()
 
@@ -685,6 +687,8 @@ class TileReader:
 
     def each_task(self, function: Callable[..., T], tasks: Iterable[tuple[object, ...]], count: int) -> Iterator[T]:
         """The answers of so many tasks over block rows, in order."""
+        started = time.perf_counter()
         for done, answer in enumerate(self.runtime.map(function, tasks), 1):
             yield answer
             self.observer(Progress("pass", done, count))
+        self.pass_seconds = time.perf_counter() - started
