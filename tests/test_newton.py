@@ -188,8 +188,7 @@ def test_kernels_that_do_not_fit_are_read_in_passes(formulation: Any, tmp_path: 
     stack = KernelStack.from_array(K, groups=GROUPS, largest_tile=150)
     stack.source.as_array = lambda: None  # type: ignore[method-assign]  # as tiles on a disk
     events: list[Event] = []
-    stack.observer = events.append
-    straight = dmkl.solve(stack, y, formulation, tol=1e-3)
+    straight = dmkl.solve(stack, y, formulation, tol=1e-3, observer=events.append)
     (plan,) = [event.text for event in events if isinstance(event, Note)]
     assert re.fullmatch(r"\d+ samples of class 0 take \d+ MB, 0 MB are there: the kernels are read in 40 .*", plan)
     assert straight.converged
