@@ -356,10 +356,11 @@ class ArraySource(Source):
     def require_symmetric(self, kernels: Sequence[int]) -> None:
         if self.symmetric:
             return
+        rounding = 1e-5 if self.dtype == np.float32 else 1e-6  # K = X X' may be rounded twice
         for rows in map(self.grid.span, range(self.grid.blocks)):
             for a in kernels:
                 largest, difference, i, j = asymmetry(self.array[a], rows.start, rows.stop)
-                if difference > 1e-6 * max(largest, 1e-300):
+                if difference > rounding * max(largest, 1e-300):
                     raise DataError(
                         f"kernel {a} is not symmetric: entries ({i}, {j}) and ({j}, {i}) differ by {difference:.3g}",
                         'symmetrise it, e.g. (K + K.T) / 2, or use formulation.name = "mikl", which takes any kernel',
