@@ -99,8 +99,9 @@ def _run(problem: Problem, solver: Solver, max_rounds: int, checkpoint: Checkpoi
             break
         for text in problem.stack.news():
             problem.observer(Note(text))
-        whole = not stop_requested()  # done again, a round that a signal cut short has the bits of one that was not
-        if checkpoint and (whole or time.perf_counter() - begun > OPTIONS.worth_more):
+        if checkpoint:
+            if stop_requested() and time.perf_counter() - begun <= OPTIONS.worth_more:
+                continue  # done again, a round that a signal cut short has the bits of one that was not
             save_state(checkpoint.path, outcome.state, checkpoint.identity)
         event = _summary(problem, outcome.state, time.perf_counter() - started)
         outcome.history.append(dataclasses.asdict(event))

@@ -28,11 +28,14 @@ class MirrorOptions:
 
     rule: str = "adaptive"  # or "paper"
     max_svm_calls: int = 5000
+    patience: int = 100  # SVMs that leave more than `progress` of the gap, before the method gives up
+    progress: float = 0.99
     max_block_steps: int = 20  # of the oracle, in one call
     grow: float = 1.15  # of eta, after a fall of the primal value
     cut: float = 0.5  # and after a rise
     svm_share: float = 0.05  # the SVM's tolerance as a share of the gap so far: its slacks count C times
     loose: float = 0.1  # the oracle's tolerance as a share of the gap, under the adaptive rule
+    svm_steps: int = 1000  # of the SVM, a sample: weights of 1e6 and low rank would take any number
     oracle_tol: float = 1e-4  # and fixed, under the paper's
     negligible: float = 1e-12  # weights below this become zero for good
     flat: float = 1e-16  # sums of forms of a group are taken for this share of the largest at least
@@ -65,6 +68,14 @@ class _Descent:
         self.best = norm.uniform(), np.zeros(len(y))
         self.proof, self.proof_forms = np.zeros(len(y)), np.zeros(len(K))
         self.svm_calls = 0
+        self._reached, self._since = np.inf, 0  # the gap when it last fell, and the number of SVMs then
+
+    @property
+    def ended(self) -> bool:
+        """Whether SVMs are used up, or nothing was gained for long."""
+        if self.gap < self.options.progress * self._reached:
+            self._reached, self._since = self.gap, self.svm_calls
+        return self.svm_calls >= min(self.options.max_svm_calls, self._since + self.options.patience)
 
     @property
     def gap(self) -> float:
@@ -74,7 +85,8 @@ class _Descent:
         """One SVM at these effective weights, and the bounds that its solution gives."""
         combine(self._K, weights, self._combined)
         tol = max(min(self.options.svm_share * self.gap, 1e-2), 1e-13)
-        svm = self._svm(self._combined, self._y, self._C, alpha=self.alpha, tol=tol)
+        steps = self.options.svm_steps * len(self._y)
+        svm = self._svm(self._combined, self._y, self._C, alpha=self.alpha, tol=tol, max_steps=steps)
         self.svm_calls += 1
         self.alpha, beta = svm.alpha, svm.alpha * self._y
         self.forms = quadratic_forms(self._K, beta)
@@ -140,7 +152,7 @@ def solve_mirror(
     groups, sizes = norm.groups, np.bincount(norm.groups)
     lam, sums = (1.0 / sizes)[groups], norm.total(norm.uniform())
     eta, previous, calls = 1.0, np.inf, 0
-    while descent.svm_calls < options.max_svm_calls:
+    while not descent.ended:
         calls += 1
         adaptive = max(options.loose * descent.gap, options.loose * tol)
         exact = options.oracle_tol if options.rule == "paper" else adaptive
@@ -186,7 +198,7 @@ def _closed_steps(descent: _Descent, norm: MixedNorm, tol: float) -> MirrorSolut
     """d_a <- ||w_a|| / (dR/d||w_a||), which for lp is d ~ ||w||^(2/(p+1)) (Kloft et al., JMLR 2011)."""
     weights = norm.uniform()
     primal = MixedNorm(norm.groups, norm.sigma)
-    while descent.svm_calls < descent.options.max_svm_calls:
+    while not descent.ended:
         descent.evaluate(weights)
         if descent.gap <= tol or must_stop():
             break

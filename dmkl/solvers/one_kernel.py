@@ -399,10 +399,10 @@ class MachineMethod:
         inside = (rho > box.low + least) & (rho < box.high - least) & (np.abs(rho) > least)
         free = self._free = np.flatnonzero(inside)
         self._factor = None
-        if len(free) > 1:
-            part = K[free[:, None], free]
+        part = K[free[:, None], free]
+        if len(free) > 1 and part.diagonal().any():
             share = self._options.ridge if K.dtype == np.float64 else self._options.ridge32
-            ridge = share * max(float(part.diagonal().mean()), 1e-300)
+            ridge = share * float(part.diagonal().mean())
             while self._factor is None:
                 try:
                     self._factor = Cholesky(part, np.full(len(free), 1.0 / ridge), self._threads)
