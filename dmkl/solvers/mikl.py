@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csc_array, hstack
 
 from dmkl._util.machine import in_batches
-from dmkl._util.stopping import must_stop
+from dmkl._util.stopping import end_if_late, must_stop
 from dmkl._util.types import Float64, FloatArray, Mask, Samples
 from dmkl.problems.mikl import MIKL
 from dmkl.problems.norms import TINY, GroupNorm
@@ -44,6 +44,7 @@ from dmkl.solvers.problem import Problem
 from dmkl.solvers.state import MethodState, State
 from dmkl.solvers.working_sets import block_room
 
+GRAM_COLUMNS = 1024  # of a product of a kernel with itself that are computed together
 ZERO, WAITING, COMPACT = 0, 1, 2  # a coefficient is proved zero, may matter, is in the compact problem
 
 
@@ -124,7 +125,13 @@ def solve_held(rows: FloatArray, union: Mask, compact: CompactProblem, grams: Gr
 def gram_of(rows: FloatArray, place: int, n: int) -> Float64:
     """K_a' K_a of the kernel with the n rows at this place; the Newton matrices of all classes are sums of these."""
     own = np.asarray(rows[place * n : (place + 1) * n], dtype=np.float64)
-    return np.asarray(own.T @ own)
+    gram = np.empty((n, n))
+    for start in range(0, n, GRAM_COLUMNS):  # one product of 10,000 samples would last for half a minute
+        end_if_late()
+        part, before = slice(start, start + GRAM_COLUMNS), slice(0, start + GRAM_COLUMNS)
+        gram[part, before] = own[:, part].T @ own[:, before]
+        gram[before, part] = gram[part, before].T
+    return gram
 
 
 def step_of(rows: FloatArray, n: int) -> float:
