@@ -84,7 +84,7 @@ WEIGHTS_METHODS: dict[str, WeightsMethod] = {
     "mirror-paper": WeightsMethod(partial(solve_mirror, options=MirrorOptions(rule="paper")), share=0.4),
 }
 AUTOMATIC, NEWTON = "automatic", "newton"
-# before the interior point method: a tenth of its time, and on many problems all that is needed
+# before the interior point method: on many problems all that is needed, and ten SVMs more on the others
 TRIAL = WeightsMethod(
     partial(solve_mirror, options=MirrorOptions(max_svm_calls=60, svm_steps=20, patience=10, progress=0.3)), share=0.4
 )

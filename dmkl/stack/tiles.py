@@ -100,8 +100,7 @@ class ComputedSource(StoredSource):
         if not self.has_features:
             return super().cross(rows, columns)
         values = np.empty((self.s, len(rows), len(columns)), self.dtype)
-        pair = _FeaturePair(_features(self.path, self.store_id), rows, columns)
-        for a, tile in self.store.bank.tiles(pair, rows, columns, row_means(self.path, self.store_id)):
+        for a, tile in self.values(rows, columns, range(self.s)):
             values[a] = tile
         return values
 
