@@ -17,7 +17,7 @@ from dmkl import KernelStack
 from dmkl.events import Event, Note
 from dmkl.oracles import solve_svm
 from dmkl.problems.norms import MixedNorm
-from dmkl.solvers import mixed_norm, newton, working_sets
+from dmkl.solvers import automatic, newton, working_sets
 from dmkl.solvers.kernel_operators import BlockKernels
 from dmkl.solvers.newton import WeightModel, ball_minimum, curvature_of, solve_newton
 from dmkl.solvers.simplex_qp import simplex_qp
@@ -205,11 +205,11 @@ def test_a_method_that_stalls_hands_over(monkeypatch: pytest.MonkeyPatch) -> Non
     K, y = noisy(600)
     stack = KernelStack.from_array(K, groups=GROUPS)
     monkeypatch.setattr(newton, "OPTIONS", replace(newton.OPTIONS, evaluations=1))
-    monkeypatch.setattr(mixed_norm, "has_low_rank", lambda K, norm: False)
+    monkeypatch.setattr(automatic, "has_low_rank", lambda ranks, K, norm: False)
     fit = dmkl.solve(stack, y, dmkl.VSKL(q=2, C=1.0), tol=1e-4)
     assert fit.converged
     assert fit.history[-1]["handovers"] == 1
-    assert mixed_norm.fastest(600, 6)[0] == "newton"
+    assert automatic.Rule(K, MixedNorm(GROUPS, 2.0)).names[0] == "newton"
 
 
 def test_parts_of_the_samples_come_first_where_there_are_many(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -228,18 +228,7 @@ class ConeProblem:
         self.primal_norm = MixedNorm(self.norm.groups, self.norm.sigma) if norm.rho > 2 else None
         self.lo, self.hi = np.where(y > 0, 0.0, -self.C), np.where(y > 0, self.C, 0.0)
         self.cones = Cones(factors.owner, len(factors.kernels))
-        self.columns = Columns(factors, self._apart(options.apart))
-
-    def _apart(self, share: float) -> Mask:
-        """(s,): kernels whose columns are all kept apart in the Newton equations."""
-        ranks, n = self.factors.ranks, len(self.y)
-        if ranks.sum() <= n:
-            return np.ones(len(ranks), dtype=bool)
-        order = np.argsort(ranks, kind="stable")
-        few = np.cumsum(ranks[order]) <= share * n
-        apart = np.zeros(len(ranks), dtype=bool)
-        apart[order[few]] = True
-        return apart
+        self.columns = Columns(factors, apart_of(factors.ranks, len(y), options.apart))
 
     def start(self, depth: float) -> ConePoint:
         """Half way through the box or below, N large, w = 0, and all products of slacks and multipliers nearly equal.
@@ -303,6 +292,15 @@ class ConeProblem:
 
 
 # The Newton equations.
+
+
+def apart_of(ranks: Samples, n: int, share: float = OPTIONS.apart) -> Mask:
+    """(s,): of kernels of these ranks over n samples, those whose columns are all kept apart."""
+    apart = np.ones(len(ranks), dtype=bool)
+    if ranks.sum() > n:
+        order = np.argsort(ranks, kind="stable")
+        apart[order] = np.cumsum(ranks[order]) <= share * n
+    return apart
 
 
 class Columns:

@@ -65,10 +65,19 @@ class CertifiedPoint(CertifiedWeights):
 
 
 def solve_any_rank(
-    K: FloatArray, y: Float64, C: Float64 | float, norm: MixedNorm, tol: float, oracle: str
+    K: FloatArray,
+    y: Float64,
+    C: Float64 | float,
+    norm: MixedNorm,
+    tol: float,
+    oracle: str,
+    low_rank: bool | None = None,
 ) -> CertifiedWeights:
-    """The block's problem by the method that suits its kernels; by the cone method, too, where the other one stalls."""
-    if has_low_rank(K, norm):
+    """The block's problem by the method that suits its kernels; by the cone method, too, where the other one stalls.
+
+    `low_rank` is what `has_low_rank` says of the kernels, if it is known.
+    """
+    if low_rank if low_rank is not None else has_low_rank(estimated_ranks(K, norm), K, norm):
         return solve_low_rank(K, y, C, norm, tol, oracle)
     found = solve_screened(K, y, C, norm, tol, oracle)
     if found.solved or K.size > OPTIONS.largest:
@@ -77,21 +86,27 @@ def solve_any_rank(
     return point if point.primal - point.dual < found.primal - found.dual else found
 
 
-def has_low_rank(K: FloatArray, norm: MixedNorm) -> bool:
-    """Whether all ranks together are small, or some kernel's form can be zero in a norm that has a kink there."""
+def estimated_ranks(K: FloatArray, norm: MixedNorm) -> Samples:
+    """(s,): the ranks over some samples; n for a kernel of full rank there, or where ranks no longer matter."""
     s, n, several = len(K), K.shape[1], norm.count > 1
-    if not several and s > OPTIONS.low * n:
-        return False
     W = np.unique(np.linspace(0, n - 1, min(n, OPTIONS.sampled)).astype(np.int64))
-    total, singular = 0, False
-    for kernel in K:
-        part = kernel[np.ix_(W, W)]
-        rank = factor_of(part, rounding(K)).shape[1]
-        singular = singular or rank <= OPTIONS.low * len(W)
-        total += rank if rank < len(W) else n
+    ranks, total = np.full(s, n), 0
+    if not several and s > OPTIONS.low * n:
+        return ranks
+    for a, kernel in enumerate(K):
+        rank = factor_of(kernel[np.ix_(W, W)], rounding(K)).shape[1]
+        ranks[a] = rank if rank < len(W) else n
+        total += ranks[a]
         if not several and total > OPTIONS.low * n:
-            return False
-    return n * total <= OPTIONS.largest and (total <= OPTIONS.low * n or (several and singular))
+            break
+    return ranks
+
+
+def has_low_rank(ranks: Samples, K: FloatArray, norm: MixedNorm) -> bool:
+    """Whether all ranks together are small, or some kernel's form can be zero in a norm that has a kink there."""
+    n, total = K.shape[1], int(ranks.sum())
+    singular = norm.count > 1 and (ranks <= OPTIONS.low * min(n, OPTIONS.sampled)).any()
+    return bool(n * total <= OPTIONS.largest and (total <= OPTIONS.low * n or singular))
 
 
 def solve_low_rank(

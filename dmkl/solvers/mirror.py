@@ -10,7 +10,9 @@ line drops. `adaptive` moves lambda_a by exp(eta (D_a / max_in_group D - 1)); et
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 
@@ -20,6 +22,8 @@ from dmkl.oracles import ORACLES, least_hinge
 from dmkl.problems.norms import MixedNorm
 from dmkl.solvers.certificate import CertifiedWeights, relative_gap
 from dmkl.solvers.kernel_operators import combine, quadratic_forms
+
+Hopeless: TypeAlias = Callable[[float, int], bool]  # (gap, steps of the last SVM)
 
 
 @dataclass(frozen=True)
@@ -55,10 +59,17 @@ class _Descent:
     """The state of one run on one block."""
 
     def __init__(
-        self, K: FloatArray, y: Float64, C: Float64 | float, norm: MixedNorm, oracle: str, options: MirrorOptions
+        self,
+        K: FloatArray,
+        y: Float64,
+        C: Float64 | float,
+        norm: MixedNorm,
+        oracle: str,
+        options: MirrorOptions,
+        hopeless: Hopeless | None,
     ) -> None:
         self._K, self._y, self._C, self._norm = K, y, C, norm
-        self._svm = ORACLES[oracle]
+        self._svm, self._hopeless, self.given_up = ORACLES[oracle], hopeless, False
         self.options = options
         self._combined = np.empty(K.shape[1:])
         self.alpha = np.zeros(len(y))
@@ -72,10 +83,11 @@ class _Descent:
 
     @property
     def ended(self) -> bool:
-        """Whether SVMs are used up, or nothing was gained for long."""
+        """Whether SVMs are used up, nothing was gained for long, or the caller has given up hope."""
         if self.gap < self.options.progress * self._reached:
             self._reached, self._since = self.gap, self.svm_calls
-        return self.svm_calls >= min(self.options.max_svm_calls, self._since + self.options.patience)
+        last = min(self.options.max_svm_calls, self._since + self.options.patience)
+        return self.given_up or self.svm_calls >= last
 
     @property
     def gap(self) -> float:
@@ -97,6 +109,7 @@ class _Descent:
             self.dual, self.proof, self.proof_forms = dual, beta, self.forms
         if self.value < self.primal:
             self.primal, self.best = self.value, (weights, beta)
+        self.given_up = self._hopeless is not None and self._hopeless(self.gap, svm.steps)
 
     def solution(self, oracle_calls: int) -> MirrorSolution:
         weights, beta = self.best
@@ -120,6 +133,7 @@ def solve_mirror(
     tol: float,
     oracle: str = "smo",
     options: MirrorOptions | None = None,
+    hopeless: Hopeless | None = None,
 ) -> MirrorSolution:
     """Descend on all kernels of a block.
 
@@ -139,6 +153,8 @@ def solve_mirror(
         The SVM oracle.
     options : MirrorOptions, optional
         The step rule and the constants of the method.
+    hopeless : callable, optional
+        Is told the gap after every SVM and the SVM's steps, and says whether to give up.
 
     Returns
     -------
@@ -146,7 +162,7 @@ def solve_mirror(
         With a gap of `tol`, or after as many SVMs as options and time allow.
     """
     options = options or OPTIONS
-    descent = _Descent(K, y, C, norm, oracle, options)
+    descent = _Descent(K, y, C, norm, oracle, options, hopeless)
     if norm.rho > 2:
         return _closed_steps(descent, norm, tol)
     groups, sizes = norm.groups, np.bincount(norm.groups)
@@ -189,7 +205,7 @@ def _maximised(descent: _Descent, norm: MixedNorm, lam: Float64, sums: Float64, 
         better = norm.slope(radii) / radii
         gain = 0.5 * float(totals @ (sums - better))  # of the inner maximum, by the better gamma
         sums = better
-        if gain <= exact * abs(descent.dual) or descent.gap <= tol or must_stop():
+        if gain <= exact * abs(descent.dual) or descent.gap <= tol or descent.given_up or must_stop():
             break
     return sums
 

@@ -3,13 +3,13 @@
 Newton's method in the weights ends with an SVM. The interior point method and mirror descent yield weights; the SVM at
 these weights gives the sparse alpha, and the certificate needs nothing else.
 
-The method "automatic" takes the one that is fastest for a block by its sizes (`fastest`). A method that does not reach
-the tolerance hands over to the next: none is best on every problem, and a proof counts wherever it comes from.
+The method "automatic" takes the one that is fastest for a block (`automatic`). A method that does not reach the
+tolerance hands over to the next: none is best on every problem, and a proof counts wherever it comes from.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import ClassVar, TypeAlias
@@ -21,10 +21,11 @@ from dmkl._util.types import Array, Float64, FloatArray, Mask, Samples
 from dmkl.oracles import ORACLES
 from dmkl.problems.norms import MixedNorm
 from dmkl.problems.vskl import MixedNormMKL
+from dmkl.solvers.automatic import NEWTON, Rule, interior_is_faster
 from dmkl.solvers.certificate import Certificate, CertifiedWeights, best_multiple, relative_gap
 from dmkl.solvers.fixed_weights import outlined
 from dmkl.solvers.kernel_operators import BlockKernels, StreamedKernels, combine, quadratic_forms
-from dmkl.solvers.low_rank import CertifiedPoint, has_low_rank, solve_any_rank
+from dmkl.solvers.low_rank import CertifiedPoint, solve_any_rank
 from dmkl.solvers.mirror import MirrorOptions, solve_mirror
 from dmkl.solvers.newton import OPTIONS as NEWTON_OPTIONS
 from dmkl.solvers.newton import NewtonSolution, Search, WeightModel, first_weights, solve_newton
@@ -59,9 +60,6 @@ class MixedNormOptions:
     negligible: float = 0.01
     tighten: float = 0.02  # a block method's tolerance from one attempt to the next
     svm_share: float = 0.02  # of the tolerance, for the SVM at the weights: slacks count C times in the primal value
-    small: int = 500  # samples up to which the interior point method is the fastest,
-    many: int = 150  # kernels from which it is so
-    small_with_many: int = 1500  # up to this many samples
     dense: float = 0.3  # working sets with more than this share of an array's samples take all of them, uncopied
 
 
@@ -75,6 +73,7 @@ class WeightsMethod:
     solve: SolveWeights
     share: float
     attempts: int = 1
+    svm_steps: int = 10_000  # of the SVM at the weights, a sample
 
 
 WEIGHTS_METHODS: dict[str, WeightsMethod] = {
@@ -83,23 +82,8 @@ WEIGHTS_METHODS: dict[str, WeightsMethod] = {
     "mirror": WeightsMethod(solve_mirror, share=0.4),
     "mirror-paper": WeightsMethod(partial(solve_mirror, options=MirrorOptions(rule="paper")), share=0.4),
 }
-AUTOMATIC, NEWTON = "automatic", "newton"
-# before the interior point method: on many problems all that is needed, and ten SVMs more on the others
-TRIAL = WeightsMethod(
-    partial(solve_mirror, options=MirrorOptions(max_svm_calls=60, svm_steps=20, patience=10, progress=0.3)), share=0.4
-)
-
-
-def fastest(samples: int, kernels: int, *, low_rank: bool = False, options: MixedNormOptions = OPTIONS) -> list[str]:
-    """The methods in the order in which "automatic" tries them on a block of this size.
-
-    An interior point step factors a matrix of all samples, whatever the number of kernels, or of the sum of the ranks;
-    an evaluation of Newton's method only reads the kernels, but its model grows with their number, and its SVM is slow
-    where weights of kernels of low rank grow without bound (`decisions/automatic-method.md`). Before the interior point
-    method, mirror descent is tried for as long as it converges fast.
-    """
-    interior = low_rank or samples <= (options.small if kernels < options.many else options.small_with_many)
-    return ["interior", NEWTON, "mirror"] if interior else [NEWTON, "mirror", "interior"]
+AUTOMATIC = "automatic"
+TRIAL = MirrorOptions(svm_steps=50)  # of mirror descent before another method: an SVM that lasts is given up, too
 
 
 def build(formulation: MixedNormMKL, problem: Problem) -> Solver:
@@ -206,7 +190,7 @@ class MixedNormMethod(ClassMethod):
             first = random_kernels(problem.stack.s, problem.seed) | self._one_of_each_group()
             return replace(state, active=np.tile(first, (problem.m, 1)))
         newton = self.method == NEWTON or (
-            self.method == AUTOMATIC and fastest(problem.n, problem.stack.s)[0] == NEWTON
+            self.method == AUTOMATIC and not interior_is_faster(problem.n, problem.stack.s)
         )
         uncopied = newton and problem.stack.in_one_array and not problem.runtime.remote
         if uncopied and problem.m == 1 and _sum_fits(problem):
@@ -262,30 +246,29 @@ class MixedNormMethod(ClassMethod):
         """By the method, or by one method after the other until the block's own certificate is small enough."""
         if isinstance(problem.block, StreamedKernels):
             return self._streamed(problem, problem.block)
-        K, wanted = problem.array, self.options.block_share * problem.tol
-        names = [self.method]
-        if self.method == AUTOMATIC:
-            names = fastest(len(problem.y), len(K))
-            if names[0] != "interior" and has_low_rank(K, self.norm.among(problem.kernels)):
-                names = fastest(len(problem.y), len(K), low_rank=True)
+        wanted = self.options.block_share * problem.tol
         found: _Attempt | None = None
-        if self.method == AUTOMATIC and names[0] == "interior" and self._worth_a_trial(problem.kernels):
-            found = self._by_weights(problem, TRIAL)
-            if found.gap <= wanted or must_stop():
-                return found.solution
-        for name in names:
-            attempt = self._newton(problem) if name == NEWTON else self._by_weights(problem, WEIGHTS_METHODS[name])
-            found = attempt if found is None else found.or_better(attempt)
+        handovers = -1
+        for attempt in self._attempts(problem):
+            found, handovers = attempt if found is None else found.or_better(attempt), handovers + 1
             if found.gap <= wanted or must_stop():
                 break
         assert found is not None
-        return replace(found.solution, handovers=names.index(name))
+        return replace(found.solution, handovers=handovers)
 
-    def _worth_a_trial(self, kernels: Samples) -> bool:
-        """Whether mirror descent may be the fastest: not where few of many kernels get weight, because it reads all of
-        them for every SVM, and the interior point method those that may have weight."""
-        norm = self.norm.among(kernels)
-        return len(kernels) < self.options.many or norm.rho > 2 or norm.count == len(kernels)
+    def _attempts(self, problem: BlockProblem) -> Iterator[_Attempt]:
+        """The block solved by the method, or by one method after the other."""
+        methods, names = dict(WEIGHTS_METHODS), [self.method]
+        if self.method == AUTOMATIC:
+            rule = Rule(problem.array, self.norm.among(problem.kernels))
+            if rule.tries_mirror:
+                share = WEIGHTS_METHODS["mirror"].share
+                trial = partial(solve_mirror, options=TRIAL, hopeless=rule.hopeless(share * problem.tol))
+                yield self._by_weights(problem, WeightsMethod(trial, share, svm_steps=TRIAL.svm_steps))
+            methods["interior"] = replace(methods["interior"], solve=partial(solve_any_rank, low_rank=rule.low_rank))
+            names = rule.names
+        for name in names:
+            yield self._newton(problem) if name == NEWTON else self._by_weights(problem, methods[name])
 
     def _newton(self, problem: BlockProblem) -> _Attempt:
         norm, upper = self.norm.among(problem.kernels), self.C * problem.counts
@@ -337,7 +320,8 @@ class MixedNormMethod(ClassMethod):
         combined = np.empty(K.shape[1:])
         combine(K, weights, combined)
         exact = self.options.svm_share * problem.tol
-        svm = ORACLES[problem.oracle](combined, y, upper, alpha=np.abs(found.beta), tol=exact)
+        most = method.svm_steps * len(y)
+        svm = ORACLES[problem.oracle](combined, y, upper, alpha=np.abs(found.beta), tol=exact, max_steps=most)
         beta, calls = svm.alpha * y, (found.svm_calls + 1, found.oracle_calls + 1)
         forms = quadratic_forms(K, beta, weights > 0)
         penalty = norm.regulariser(weights * np.sqrt(forms))

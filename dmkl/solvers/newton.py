@@ -71,7 +71,9 @@ class NewtonOptions:
     kept_cuts: int = 20  # the newest ones, beside those with a multiplier
     least_multiplier: float = 1e-6  # smaller multipliers of cuts count as zero
     negligible: float = 1e-2  # weights below this times the tolerance times their group's largest become zero
-    totals_steps: int = 40  # of Newton's method for the totals
+    totals_steps: int = 40  # of Newton's method for the totals,
+    totals_patience: int = 4  # and so many that leave more than
+    totals_progress: float = 0.9  # this share of the residual: it turns in circles where samples become free on the way
     consistent: float = 1e-2  # the residual of the equation of the totals, as a share of the gap
     longest_log_step: float = 2.0  # of the totals
     first_reach: float = 1.0  # of the totals, from the centre, on the logarithms,
@@ -322,16 +324,28 @@ class WeightModel:
             return self._mirror_step(centre)
         logs = first = np.log(norm.total(centre.theta))
         theta, multipliers = self._at(centre, logs)
-        for _ in range(OPTIONS.totals_steps if norm.rho < 2 else 0):
+        if norm.rho == 2:
+            self._use_cuts(multipliers, np.exp(logs))
+            return theta
+        best, found, idle = np.inf, (theta, multipliers, logs), 0
+        for _ in range(OPTIONS.totals_steps):
             forms = self._predicted(centre, theta)
             squares = np.maximum(norm.radii(forms) ** 2, OPTIONS.least_radius**2 * forms.max())
             residual = np.log(totals_of(norm, forms)) - logs
             shares = np.exp(logs) * squares
-            if np.abs(residual) @ (shares / shares.sum()) <= OPTIONS.consistent * max(self.gap, self.tol):
+            size = float(np.abs(residual) @ (shares / shares.sum()))
+            idle = 0 if size < OPTIONS.totals_progress * best else idle + 1
+            if size < best:
+                best, found = size, (theta, multipliers, logs)
+            if size <= OPTIONS.consistent * max(self.gap, self.tol) or idle > OPTIONS.totals_patience:
                 break
-            logs = logs + self._log_step(residual, self._group_curvature(centre, theta, logs), np.exp(logs), squares)
-            logs = np.clip(logs, first - self._reach, first + self._reach)  # as far as the model may be trusted
+            step = self._log_step(residual, self._group_curvature(centre, theta, logs), np.exp(logs), squares)
+            before = logs
+            logs = np.clip(logs + step, first - self._reach, first + self._reach)  # as far as the model may be trusted
+            if np.array_equal(logs, before):
+                break
             theta, multipliers = self._at(centre, logs)
+        theta, multipliers, logs = found
         self._use_cuts(multipliers, np.exp(logs))
         return theta
 
