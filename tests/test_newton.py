@@ -160,9 +160,10 @@ def test_an_svm_by_parts_is_that_of_all_samples(most: int) -> None:
 
     theta, C = np.full(len(K), 1.0 / len(K)), np.linspace(0.5, 2.0, len(y))
     whole = solve_svm(np.tensordot(theta, K, 1), y, C, tol=1e-8)
-    beta = np.zeros(len(y))
+    beta, products = np.zeros(len(y)), None
     for _ in range(20):  # a call has a limit of rounds
-        beta = svm_by_parts(Few(K), theta, y, C, np.abs(beta), 1e-5)
+        beta, products = svm_by_parts(Few(K), theta, y, C, np.abs(beta), 1e-5, products)
+        assert np.allclose(products, K @ beta)
     alpha = beta * y
     assert (alpha >= 0).all()
     assert (alpha <= C).all()

@@ -68,6 +68,7 @@ class NewtonOptions:
     proximity: float = 0.1  # of gap times objective, added to the curvature: a model of cuts alone jumps
     stiffer: float = 4.0  # factor of the curvature after a rejected step
     stiffest: float = 1024.0
+    kept_products: int = 4_000_000  # numbers K_a beta, that are kept from one evaluation to the next
     kept_cuts: int = 20  # the newest ones, beside those with a multiplier
     least_multiplier: float = 1e-6  # smaller multipliers of cuts count as zero
     negligible: float = 1e-2  # weights below this times the tolerance times their group's largest become zero
@@ -184,6 +185,8 @@ KEPT = (
     "_reach",
     "_mirror_left",
     "_mirror_steps",
+    "last_beta",
+    "last_products",
 )
 
 
@@ -202,6 +205,8 @@ class WeightModel:
         self._totals, self._forms = np.zeros(0), np.zeros((0, s))
         self._stiffness, self._reach = 1.0, OPTIONS.first_reach
         self._mirror_left, self._mirror_steps = 0, 1  # steps to come, and how many there were after the last failure
+        # where every product is a pass: those with the last beta, from which the next SVM starts
+        self.last_beta, self.last_products = np.zeros(0), np.zeros((0, 0))
 
     def add(self, found: Evaluation, crossed: Float64) -> None:
         """Enter an evaluation; `crossed` are beta' K_a proof of its beta and the present proof."""
@@ -534,10 +539,14 @@ class Search:
         warm = self._alpha if model.centre is None else np.abs(model.centre.beta)
         combined = self._kernels.matrix(theta, self._dtype)
         if combined is None:
-            beta = svm_by_parts(self._kernels, theta, y, C, warm, tol)
+            known = model.last_products if model.last_products.size else None
+            warm = warm if known is None else np.abs(model.last_beta)
+            beta, G = svm_by_parts(self._kernels, theta, y, C, warm, tol, known)
+            if G.size <= OPTIONS.kept_products:
+                model.last_beta, model.last_products = beta, G
         else:
             beta = self._svm(combined, y, C, alpha=warm, tol=tol, max_steps=OPTIONS.svm_steps * len(y)).alpha * y
-        G = self._kernels.products(beta)
+            G = self._kernels.products(beta)
         forms, scores = np.maximum(G @ beta, 0.0), theta @ G
         penalty = norm.regulariser(theta * np.sqrt(forms))
         primal = best_multiple(penalty, beta, scores, y, C).primal

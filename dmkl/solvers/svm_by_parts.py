@@ -28,7 +28,8 @@ class PartOptions:
 
     rounds: int = 12  # at most
     steps: int = 100  # of the oracle, for each sample of the part
-    share: float = 0.3  # of the gap so far, for a part: the samples outside need the rest
+    share: float = 0.3  # of the tolerance, for a part: the samples outside need the rest,
+    least: float = 0.01  # and of the gap so far at least
     free: float = 1e-8  # alpha counts as free further than this share of its bound from both bounds
 
 
@@ -36,9 +37,15 @@ OPTIONS = PartOptions()
 
 
 def svm_by_parts(
-    kernels: KernelOperator, theta: Float64, y: Float64, C: Float64, alpha: Float64, tol: float
-) -> Float64:
-    """beta of the SVM at these weights.
+    kernels: KernelOperator,
+    theta: Float64,
+    y: Float64,
+    C: Float64,
+    alpha: Float64,
+    tol: float,
+    products: Float64 | None = None,
+) -> tuple[Float64, Float64]:
+    """The SVM at these weights.
 
     Parameters
     ----------
@@ -52,19 +59,26 @@ def svm_by_parts(
         Where to start.
     tol : float
         The relative gap to reach; less precise after the most rounds, or where the time is over.
+    products : array (s, n), optional
+        K_a (alpha y) of every kernel, where they are known of a feasible alpha.
 
     Returns
     -------
-    array (n,)
-        A feasible beta.
+    beta : array (n,)
+        Feasible.
+    products : array (s, n)
+        K_a beta of every kernel.
     """
-    alpha = np.clip(alpha, 0.0, C)
-    balance(alpha, y, C)
+    if products is None:
+        alpha = np.clip(alpha, 0.0, C)
+        balance(alpha, y, C)
     beta = alpha * y
-    scores = kernels.total(theta, beta) if beta.any() else np.zeros(len(y))
+    if products is None:
+        products = kernels.products(beta) if beta.any() else np.zeros((len(theta), len(y)))
     most = kernels.largest_sum
     reached = -np.inf
     for _ in range(OPTIONS.rounds):
+        scores = theta @ products
         primal, dual, level = svm_bounds(beta, scores, y, C, 1.0, True)
         gap, before, reached = relative_gap(primal, dual), reached, dual
         if gap <= tol or dual <= before or must_stop():
@@ -77,15 +91,16 @@ def svm_by_parts(
         here = fresh_scores(K, own)
         pull = y[part] - (scores[part] - here)
         value = float(pull @ own) - 0.5 * float(own @ here)  # of the part's own problem, whose gap is relative to it
-        exact = OPTIONS.share * gap * abs(primal) / (abs(value) + min(gap, 1.0) * abs(primal))
+        wanted = max(OPTIONS.share * tol, OPTIONS.least * gap)
+        exact = wanted * abs(primal) / (abs(value) + min(gap, 1.0) * abs(primal))
         low, high = np.minimum(y[part], 0.0) * C[part], np.maximum(y[part], 0.0) * C[part]
         whole = (pull, own, low, high, K.diagonal().astype(np.float64))
         maximised(view, whole, True, False, exact, OPTIONS.steps * len(part))
         change = np.zeros(len(y))
         change[part] = own - beta[part]
         beta = beta + change
-        scores = scores + kernels.total(theta, change)
-    return beta
+        products = products + kernels.products(change)
+    return beta, products
 
 
 def _movable(beta: Float64, slope: Float64, y: Float64, C: Float64, most: int) -> Samples:
