@@ -52,7 +52,7 @@ def on_the_spot(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Sparse passes whatever the number of blocks; the list grows with every question answered that way."""
     monkeypatch.setattr(few_samples, "FEW", replace(few_samples.FEW, blocks=1, columns=13))
     asked: list[str] = []
-    for name in ("score_rows", "fill_rows"):
+    for name in ("score_rows", "product_rows", "fill_rows"):
         function = getattr(few_samples, name)
         noted = lambda *arguments, name=name, function=function: asked.append(name) or function(*arguments)  # noqa: E731
         monkeypatch.setattr(few_samples, name, noted)
@@ -82,6 +82,23 @@ def test_sparse_coefficients_have_the_scores_and_forms_of_a_pass(
     assert not nothing.scores.any()
     assert nothing.forms is not None
     assert not nothing.forms.any()
+
+
+@pytest.mark.parametrize("kernels", [None, [4, 1]])
+def test_sparse_vectors_have_the_products_of_a_pass(
+    store: KernelStore, computed: KernelStore, kernels: list[int] | None, on_the_spot: list[str]
+) -> None:
+    rng = np.random.default_rng(0)
+    stored, spotted = open_stack(store.path, backend="disk"), open_stack(computed.path, backend="computed")
+    beta = np.zeros((store.n, 2))
+    beta[rng.choice(store.n, 45, replace=False)] = rng.normal(size=(45, 2))
+    expected, found = stored.correlate(beta, kernels=kernels), spotted.correlate(beta, kernels=kernels)
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+    assert set(on_the_spot) == {"product_rows"}
+    assert spotted.passes == 1
+    assert not spotted.correlate(np.zeros((store.n, 1))).any()
+    spotted.correlate(rng.normal(size=(store.n, 1)))
+    assert len(on_the_spot) == spotted.source.rows[0].grid.blocks  # dense ones are products of tiles
 
 
 def test_blocks_of_few_samples_are_those_cut_out_of_tiles(

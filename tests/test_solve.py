@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import small_working_sets, three_classes, unsolved, whole, with_options
+from sklearn.datasets import load_breast_cancer
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.svm import SVC
 
@@ -268,6 +269,16 @@ def test_what_is_not_solved_is_warned_of_and_says_what_to_try(
         match=r"try the method 'newton' or 'interior' or 'mirror' or 'mirror-paper', kernels of similar scale",
     ):
         dmkl.solve(stack, y, formulation, tol=1e-6)
+
+
+def test_kernels_too_large_for_their_digits_are_said_to_be_so() -> None:
+    X, y = load_breast_cancer(return_X_y=True)  # columns of up to 4,254, not standardised
+    K = np.stack([(1.0 + part @ part.T) ** 2 for part in np.array_split(X, 4, axis=1)])
+    stack = KernelStack.from_array(K, groups=np.arange(4))
+    with pytest.warns(ConvergenceWarning, match="rounding alone makes such a gap: standardise the features"):
+        fit = dmkl.solve(stack, y, dmkl.VSKL(q=2, C=1.0))
+    assert fit.dual <= fit.objective
+    assert fit.worst_gap < 1e-2
 
 
 def test_the_warning_can_be_left_out(K: np.ndarray, y: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> None:

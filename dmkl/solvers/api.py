@@ -25,6 +25,7 @@ from dmkl.events import Observer, ignore
 from dmkl.problems.base import Constant, Formulation, WithoutKernels, describe
 from dmkl.runtime.blas import one_blas_thread
 from dmkl.solvers import methods
+from dmkl.solvers.certificate import rounding_of_scores
 from dmkl.solvers.loop import Checkpoint, run
 from dmkl.solvers.problem import Problem
 from dmkl.solvers.state import State
@@ -287,11 +288,11 @@ def solve(
     if interrupt.made:
         raise SolveInterrupted(fit)
     if warn and not fit.converged:
-        _warn(fit, tol, max_rounds, chosen)
+        _warn(fit, tol, max_rounds, chosen, problem)
     return fit
 
 
-def _warn(fit: Fit, tol: float, max_rounds: int, method: methods.Method) -> None:
+def _warn(fit: Fit, tol: float, max_rounds: int, method: methods.Method, problem: Problem) -> None:
     """Warn the caller outside of dmkl that a fit is not solved, and say what to try."""
     from sklearn.exceptions import ConvergenceWarning
 
@@ -302,11 +303,24 @@ def _warn(fit: Fit, tol: float, max_rounds: int, method: methods.Method) -> None
         if fit.out_of_time
         else "Allow more max_rounds."
         if fit.rounds >= max_rounds
+        else "The kernels' values are so large that rounding alone makes such a gap: standardise the features, or "
+        "normalise the kernels."
+        if _is_rounding(fit, tol, problem)
         else f"Further rounds gain nothing: try {another}kernels of similar scale, or a larger tol."
     )
     rounds = f"{fit.rounds} round" + "s" * (fit.rounds != 1)
     gap = f"the certified gap is {fit.worst_gap:.1e} after {rounds}, above tol = {tol:g}"
     warnings.warn(f"{describe(fit.formulation)}: {gap}. {remedy}", ConvergenceWarning, stacklevel=_depth_outside())
+
+
+def _is_rounding(fit: Fit, tol: float, problem: Problem) -> bool:
+    """Whether the rounding of scores, as a share of the targets, is as large as the tolerance."""
+    if fit.per_kernel:
+        return False
+    diagonals = problem.stack.source.diagonal(np.arange(problem.n))
+    pairs = zip(np.atleast_2d(fit.weights), fit.coef_matrix.T, strict=False)  # one row of weights may be all classes'
+    roundings = [rounding_of_scores(diagonals, weights, beta) for weights, beta in pairs]
+    return max(roundings) > 0.5 * tol * float(np.abs(problem.Y).max())
 
 
 def _depth_outside() -> int:

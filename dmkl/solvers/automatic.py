@@ -15,6 +15,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import TypeAlias
 
 import numpy as np
 
@@ -22,6 +23,8 @@ from dmkl._util.types import FloatArray, Samples
 from dmkl.problems.norms import MixedNorm
 from dmkl.solvers.cone import apart_of
 from dmkl.solvers.low_rank import estimated_ranks, has_low_rank
+
+Hopeless: TypeAlias = Callable[[float, int], bool]  # of (gap, steps of its SVM), after every SVM: whether to give up
 
 INTERIOR, NEWTON, MIRROR = "interior", "newton", "mirror"
 
@@ -187,20 +190,21 @@ class Rule:
         if self._norm.count > 1:
             return interior_is_faster(n, s, self._options) or self.low_rank
         small = interior_is_faster(n, s, self._options)
-        return small and ForecastOptions.first * self.costs.svm(2 * n) <= self._options.one_group * self._next
+        return small and ForecastOptions.first * self.costs.svm(2 * n) <= self._options.one_group * self._cost(
+            self.names[0]
+        )
 
-    @cached_property
-    def _next(self) -> float:
-        return self.costs.newton() if self.names[0] == NEWTON else self._interior
+    def _cost(self, name: str) -> float:
+        return self.costs.newton() if name == NEWTON else self._interior
 
-    def hopeless(self, tol: float) -> Callable[[float, int], bool]:
-        """For mirror descent to this gap: whether to give up, after every SVM."""
+    def hopeless(self, tol: float, following: str | None = None) -> Hopeless:
+        """For a method that solves SVMs, to this gap; the method that follows is the first of `names` by default."""
         forecast, factor = Forecast(tol, self.costs.svm), self._options.hopeless
         least = min(self.costs.interior(), self.costs.cone())  # known before the ranks are
 
         def judge(gap: float, steps: int) -> bool:
             forecast.add(gap, steps)
             left = forecast.left
-            return left > factor * least and left > factor * self._next
+            return left > factor * least and left > factor * self._cost(following or self.names[0])
 
         return judge

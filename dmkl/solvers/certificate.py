@@ -11,11 +11,18 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from dmkl._util.types import Float64
+from dmkl._util.types import Float64, FloatArray
 from dmkl.oracles import least_hinge
 from dmkl.oracles.base import relative_gap
 
-__all__ = ["Certificate", "CertifiedWeights", "best_multiple", "largest_violation", "relative_gap"]
+__all__ = [
+    "Certificate",
+    "CertifiedWeights",
+    "best_multiple",
+    "largest_violation",
+    "relative_gap",
+    "rounding_of_scores",
+]
 
 
 @dataclass(frozen=True)
@@ -72,3 +79,17 @@ def largest_violation(beta: Float64, scores: Float64, y: Float64, upper: Float64
     if not (len(rising) and len(falling)):
         return 0.0
     return float(np.clip(0.5 * (rising.max() - falling.min()), 0.0, 0.5))
+
+
+def rounding_of_scores(diagonals: FloatArray, weights: Float64, beta: Float64) -> float:
+    """How much rounding in float64 may change scores sum_a weights_a K_a beta, where margins are 1.
+
+    Parameters
+    ----------
+    diagonals : array (s, n)
+        K_a[i, i] of every kernel and sample.
+    weights : array (s,)
+    beta : array (n,)
+    """
+    roots = np.sqrt(np.maximum(diagonals.astype(np.float64), 0.0))
+    return float(np.finfo(np.float64).eps * (weights * (roots @ np.abs(beta)) @ roots).max(initial=0.0))

@@ -10,9 +10,7 @@ line drops. `adaptive` moves lambda_a by exp(eta (D_a / max_in_group D - 1)); et
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeAlias
 
 import numpy as np
 
@@ -20,10 +18,9 @@ from dmkl._util.stopping import must_stop
 from dmkl._util.types import Float64, FloatArray
 from dmkl.oracles import ORACLES, least_hinge
 from dmkl.problems.norms import MixedNorm
+from dmkl.solvers.automatic import Hopeless
 from dmkl.solvers.certificate import CertifiedWeights, relative_gap
 from dmkl.solvers.kernel_operators import combine, quadratic_forms
-
-Hopeless: TypeAlias = Callable[[float, int], bool]  # (gap, steps of the last SVM)
 
 
 @dataclass(frozen=True)

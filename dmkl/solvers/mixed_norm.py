@@ -9,6 +9,7 @@ tolerance hands over to the next: none is best on every problem, and a proof cou
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -21,8 +22,14 @@ from dmkl._util.types import Array, Float64, FloatArray, Mask, Samples
 from dmkl.oracles import ORACLES
 from dmkl.problems.norms import MixedNorm
 from dmkl.problems.vskl import MixedNormMKL
-from dmkl.solvers.automatic import NEWTON, Rule, interior_is_faster
-from dmkl.solvers.certificate import Certificate, CertifiedWeights, best_multiple, relative_gap
+from dmkl.solvers.automatic import INTERIOR, NEWTON, Hopeless, Rule, interior_is_faster
+from dmkl.solvers.certificate import (
+    Certificate,
+    CertifiedWeights,
+    best_multiple,
+    relative_gap,
+    rounding_of_scores,
+)
 from dmkl.solvers.fixed_weights import outlined
 from dmkl.solvers.kernel_operators import BlockKernels, StreamedKernels, combine, quadratic_forms
 from dmkl.solvers.low_rank import CertifiedPoint, solve_any_rank
@@ -60,6 +67,8 @@ class MixedNormOptions:
     negligible: float = 0.01
     tighten: float = 0.02  # a block method's tolerance from one attempt to the next
     svm_share: float = 0.02  # of the tolerance, for the SVM at the weights: slacks count C times in the primal value
+    hopeful: float = 0.98  # a gap below which a point is near enough to the optimum for its rounding to count,
+    rounded: float = 10.0  # and times the rounding of its scores, below which no method will make the gap smaller
     dense: float = 0.3  # working sets with more than this share of an array's samples take all of them, uncopied
 
 
@@ -251,10 +260,19 @@ class MixedNormMethod(ClassMethod):
         handovers = -1
         for attempt in self._attempts(problem):
             found, handovers = attempt if found is None else found.or_better(attempt), handovers + 1
-            if found.gap <= wanted or must_stop():
+            if found.gap <= wanted or must_stop() or self._is_rounding(problem, found):
                 break
         assert found is not None
         return replace(found.solution, handovers=handovers)
+
+    def _is_rounding(self, problem: BlockProblem, found: _Attempt) -> bool:
+        """Whether the gap is that of rounding, so that no method will do better."""
+        weights = found.solution.weights
+        if found.gap > self.options.hopeful or weights is None:
+            return False
+        diagonals = np.stack([kernel.diagonal() for kernel in problem.array])
+        rounding = rounding_of_scores(diagonals, weights, found.solution.beta)
+        return rounding > self.options.block_share * problem.tol and found.gap < self.options.rounded * rounding
 
     def _attempts(self, problem: BlockProblem) -> Iterator[_Attempt]:
         """The block solved by the method, or by one method after the other."""
@@ -267,15 +285,20 @@ class MixedNormMethod(ClassMethod):
                 yield self._by_weights(problem, WeightsMethod(trial, share, svm_steps=TRIAL.svm_steps))
             methods["interior"] = replace(methods["interior"], solve=partial(solve_any_rank, low_rank=rule.low_rank))
             names = rule.names
-        for name in names:
-            yield self._newton(problem) if name == NEWTON else self._by_weights(problem, methods[name])
+        for name, following in itertools.zip_longest(names, names[1:]):
+            if name != NEWTON:
+                yield self._by_weights(problem, methods[name])
+            elif following == INTERIOR:
+                yield self._newton(problem, rule.hopeless(self.options.block_share * problem.tol, following))
+            else:
+                yield self._newton(problem)
 
-    def _newton(self, problem: BlockProblem) -> _Attempt:
+    def _newton(self, problem: BlockProblem, hopeless: Hopeless | None = None) -> _Attempt:
         norm, upper = self.norm.among(problem.kernels), self.C * problem.counts
         kernels = BlockKernels(problem.array, threads=problem.threads)
         wanted = self.options.block_share * problem.tol
         start = problem.warm.weights if np.isfinite(problem.gap) else None
-        found = solve_newton(kernels, problem.y, upper, norm, wanted, problem.oracle, start=start)
+        found = solve_newton(kernels, problem.y, upper, norm, wanted, problem.oracle, start=start, hopeless=hopeless)
         return _Attempt(_solution(found), found.primal)
 
     def _streamed(self, problem: BlockProblem, kernels: StreamedKernels) -> BlockSolution:

@@ -40,6 +40,7 @@ from dmkl._util.stopping import must_stop
 from dmkl._util.types import Array, Float64, FloatArray, Samples
 from dmkl.oracles import ORACLES
 from dmkl.problems.norms import MixedNorm
+from dmkl.solvers.automatic import Hopeless
 from dmkl.solvers.certificate import CertifiedWeights, best_multiple, relative_gap
 from dmkl.solvers.kernel_operators import KernelOperator
 from dmkl.solvers.precision import sum_dtype
@@ -530,6 +531,7 @@ class Search:
         self._alpha = np.zeros(len(y)) if alpha is None else alpha  # where the first SVM starts
         self._svm = ORACLES[oracle]
         self._dtype = sum_dtype(kernels.dtype, len(y), tol)
+        self.steps = 0  # of the last SVM that was solved as a whole
         self._rng = np.random.default_rng(0)  # for the free samples that the curvature is computed from
 
     def evaluate(self, theta: Float64, model: WeightModel) -> tuple[Evaluation, Float64]:
@@ -545,7 +547,8 @@ class Search:
             if G.size <= OPTIONS.kept_products:
                 model.last_beta, model.last_products = beta, G
         else:
-            beta = self._svm(combined, y, C, alpha=warm, tol=tol, max_steps=OPTIONS.svm_steps * len(y)).alpha * y
+            svm = self._svm(combined, y, C, alpha=warm, tol=tol, max_steps=OPTIONS.svm_steps * len(y))
+            beta, self.steps = svm.alpha * y, svm.steps
             G = self._kernels.products(beta)
         forms, scores = np.maximum(G @ beta, 0.0), theta @ G
         penalty = norm.regulariser(theta * np.sqrt(forms))
@@ -591,6 +594,7 @@ def solve_newton(
     oracle: str = "smo",
     *,
     start: Float64 | None = None,
+    hopeless: Hopeless | None = None,
 ) -> NewtonSolution:
     """Minimise over some samples and kernels.
 
@@ -610,6 +614,8 @@ def solve_newton(
         The SVM oracle.
     start : array (s,), optional
         Effective weights to begin at; without them the method begins with parts of the samples, or with equal weights.
+    hopeless : callable, optional
+        Is told the gap after every SVM and the SVM's steps, and says whether to give up.
 
     Returns
     -------
@@ -621,7 +627,7 @@ def solve_newton(
     search, model = Search(kernels, y, C, norm, tol, oracle), WeightModel(norm, len(y), tol, theta)
     while True:
         model.advance(search)
-        if model.ended or must_stop():
+        if model.ended or must_stop() or (hopeless is not None and hopeless(model.gap, search.steps)):
             return model.solution(calls + model.evaluations)
 
 

@@ -85,6 +85,32 @@ def score_rows(
     return scores, None if forms is None or asked is None else np.where(asked, forms, 0.0)
 
 
+def sparse_products(reader: TileReader, beta: Float64, kernels: Sequence[int]) -> Float64 | None:
+    """K_a beta (kernels, n, m), as `per_kernel.correlate` gives it; None where a pass over the tiles is better."""
+    support = np.flatnonzero(beta.any(axis=1))
+    if not _computes(reader) or len(support) > FEW.scores * reader.n:
+        return None
+    products = np.zeros((len(kernels), *beta.shape))
+    if len(support):
+        held = reader.runtime.hold(itself, np.ascontiguousarray(beta[support]))
+        spans = [np.arange(span.start, span.stop) for span in map(reader.grid.span, range(reader.grid.blocks))]
+        tasks = ((reader.source, rows, support, held, kernels) for rows in spans)
+        for done, (rows, own) in enumerate(zip(spans, reader.runtime.map(product_rows, tasks), strict=True), 1):
+            products[:, rows] = own
+            reader.observer(Progress("pass", done, len(spans)))
+    return products
+
+
+def product_rows(source: Source, rows: Samples, support: Samples, beta: Float64, kernels: Sequence[int]) -> Float64:
+    """Rows of the products (kernels, rows, m) with coefficients (support, m)."""
+    products, place = np.zeros((len(kernels), len(rows), beta.shape[1])), {a: layer for layer, a in enumerate(kernels)}
+    for start in range(0, len(support), FEW.columns):
+        columns = slice(start, start + FEW.columns)
+        for a, values in source.values(rows, support[columns], list(kernels)):
+            products[place[a]] += values.astype(np.float64) @ beta[columns]
+    return products
+
+
 def gathered(
     reader: TileReader,
     blocks: Sequence[FloatArray],

@@ -14,6 +14,7 @@ import numpy as np
 from dmkl._util.types import Float64, FloatArray, Samples
 from dmkl.runtime.base import itself
 from dmkl.stack.compiled import multiply_both_ways, rows_of
+from dmkl.stack.few_samples import sparse_products
 from dmkl.stack.score import SCORES
 from dmkl.stack.sources import BlockRow, TileReader
 
@@ -31,8 +32,12 @@ def expand(reader: TileReader, alpha: Float64) -> Float64:
 
 def correlate(reader: TileReader, beta: Float64, kernels: Sequence[int] | None) -> Float64:
     """See `KernelStack.correlate`."""
-    kernels = list(range(reader.s)) if kernels is None else list(kernels)
-    shared = reader.runtime.hold(itself, np.ascontiguousarray(beta, dtype=np.float64))
+    kernels, beta = list(range(reader.s)) if kernels is None else list(kernels), np.asarray(beta, dtype=np.float64)
+    sparse = sparse_products(reader, beta, kernels)
+    if sparse is not None:
+        reader.passes += 1
+        return sparse
+    shared = reader.runtime.hold(itself, np.ascontiguousarray(beta))
     result = np.zeros((len(kernels), *beta.shape))
     for i, part in enumerate(reader.each_row(correlate_block_row, shared, kernels)):
         result[:, reader.grid.span(i).start :] += part
