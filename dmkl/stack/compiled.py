@@ -178,15 +178,16 @@ def one_sided(kernel: FloatArray, probe: Float64, difference: Float64) -> float:
 
 @jit()
 def asymmetry(kernel: FloatArray, start: int, stop: int) -> tuple[float, float, int, int]:
-    """Of these rows: the largest entry in size, the largest difference from the mirror entry, and where that is."""
-    n = len(kernel)
+    """Of these rows up to the diagonal and of the entries' mirrors: the largest entry in size, the largest difference
+    of two mirrors, and where that is."""
     largest, worst, at, other = 0.0, -1.0, 0, 0
-    for left in range(0, n, SQUARE):  # squares, so that both of a pair are in cache
-        for i in range(start, stop):
-            for j in range(left, min(left + SQUARE, n)):
-                value = np.float64(kernel[i, j])
-                largest = max(largest, abs(value))
-                difference = abs(value - np.float64(kernel[j, i]))
-                if difference > worst:
-                    worst, at, other = difference, i, j
+    for left in range(0, stop, SQUARE):  # squares, so that both of a pair are in cache
+        for top in range(max(start, left), stop, SQUARE):
+            for i in range(top, min(top + SQUARE, stop)):
+                for j in range(left, min(left + SQUARE, i + 1)):
+                    value, mirrored = np.float64(kernel[i, j]), np.float64(kernel[j, i])
+                    largest = max(largest, abs(value), abs(mirrored))
+                    difference = abs(value - mirrored)
+                    if difference > worst:
+                        worst, at, other = difference, i, j
     return largest, worst, at, other

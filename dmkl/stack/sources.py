@@ -28,7 +28,7 @@ from typing import Protocol, TypeVar
 
 import numpy as np
 
-from dmkl._util.machine import Budget, Scratch
+from dmkl._util.machine import Budget, Scratch, cores, threads_of
 from dmkl._util.stopping import end_if_late
 from dmkl._util.tiling import Grid, UnevenGrid
 from dmkl._util.types import Float64, FloatArray, FloatType, Samples
@@ -357,14 +357,19 @@ class ArraySource(Source):
         if self.symmetric:
             return
         rounding = 1e-5 if self.dtype == np.float32 else 1e-6  # K = X X' may be rounded twice
-        for rows in map(self.grid.span, range(self.grid.blocks)):
-            for a in kernels:
-                largest, difference, i, j = asymmetry(self.array[a], rows.start, rows.stop)
-                if difference > rounding * max(largest, 1e-300):
-                    raise DataError(
-                        f"kernel {a} is not symmetric: entries ({i}, {j}) and ({j}, {i}) differ by {difference:.3g}",
-                        'symmetrise it, e.g. (K + K.T) / 2, or use formulation.name = "mikl", which takes any kernel',
-                    )
+        spans = [self.grid.span(i) for i in reversed(range(self.grid.blocks))]  # the longest first
+
+        def check(task: tuple[int, slice]) -> None:
+            a, rows = task
+            largest, difference, i, j = asymmetry(self.array[a], rows.start, rows.stop)
+            if difference > rounding * max(largest, 1e-300):
+                raise DataError(
+                    f"kernel {a} is not symmetric: entries ({j}, {i}) and ({i}, {j}) differ by {difference:.3g}",
+                    'symmetrise it, e.g. (K + K.T) / 2, or use formulation.name = "mikl", which takes any kernel',
+                )
+
+        with threads_of(cores()) as each:
+            each(check, [(a, rows) for a in kernels for rows in spans])
 
 
 # --- some kernels, some samples
