@@ -220,7 +220,9 @@ def relative_gap(primal: Float64, dual: Float64) -> Float64: ...
 
 
 def relative_gap(primal: float | Float64, dual: float | Float64) -> float | Float64:
-    """(primal - dual) / |primal|, 0 where both are zero: the share of the objective that is not certified.
+    """|primal - dual| / |primal|, 0 where both are zero: the share of the objective that is not certified.
+
+    Bounds may contradict each other where rounding made a kernel indefinite. That is no proof, so it counts as a gap.
 
     Parameters
     ----------
@@ -235,10 +237,10 @@ def relative_gap(primal: float | Float64, dual: float | Float64) -> float | Floa
     if isinstance(primal, np.ndarray):
         with np.errstate(invalid="ignore"):
             gaps = (primal - dual) / np.maximum(np.abs(primal), LEAST_OBJECTIVE)
-        return np.where(np.isnan(gaps), np.inf, gaps)
+        return np.where(np.isnan(gaps), np.inf, np.where(primal > 0, np.abs(gaps), gaps))
     value = float(primal)
     gap = (value - float(dual)) / max(abs(value), LEAST_OBJECTIVE)
-    return np.inf if np.isnan(gap) else gap
+    return np.inf if np.isnan(gap) else abs(gap) if value > 0 else gap
 
 
 def best_intercept(scores: Float64, y: Float64, upper: Float64 | float, linear: Float64 | float = 1.0) -> float:

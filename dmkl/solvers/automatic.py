@@ -129,9 +129,7 @@ class Forecast:
 class RuleOptions:
     """Constants of the rule (`decisions/automatic-method.md`)."""
 
-    small: int = 500  # samples up to which the interior point method is before Newton's,
-    many: int = 150  # kernels from which it is so
-    small_with_many: int = 1500  # up to this many samples
+    small: int = 500  # samples up to which the interior point method is before Newton's
     far_dearer: float = 2.0  # than Newton's method: an interior point method of this cost comes second all the same
     hopeless: float = 1.5  # times the cost of the next method, that is left of mirror descent when it is given up
     one_group: float = 0.2  # of the next method's cost, that the first SVMs may cost where all kernels are one group
@@ -140,13 +138,10 @@ class RuleOptions:
 OPTIONS = RuleOptions()
 
 
-def interior_is_faster(samples: int, kernels: int, options: RuleOptions = OPTIONS) -> bool:
-    """Whether the interior point method is before Newton's for kernels of full rank, where few of them get weight.
-
-    Its step factors a matrix of all samples, whatever the number of kernels; an evaluation of Newton's method only
-    reads the kernels, but its model grows with their number.
-    """
-    return samples <= (options.small if kernels < options.many else options.small_with_many)
+def interior_is_faster(samples: int, options: RuleOptions = OPTIONS) -> bool:
+    """Whether the interior point method is before Newton's for kernels of full rank: its step factors a matrix of all
+    samples, where an evaluation of Newton's method only reads the kernels."""
+    return samples <= options.small
 
 
 class Rule:
@@ -176,7 +171,7 @@ class Rule:
         The SVM of Newton's method is slow where weights of kernels of low rank grow without bound, which they do where
         there are several groups.
         """
-        small = interior_is_faster(self.costs.n, self.costs.s, self._options)
+        small = interior_is_faster(self.costs.n, self._options)
         interior = small or (self._norm.count > 1 and self.low_rank)
         if not interior:
             return [NEWTON, MIRROR, INTERIOR]
@@ -186,10 +181,10 @@ class Rule:
     @property
     def tries_mirror(self) -> bool:
         """Whether mirror descent is tried first."""
-        n, s = self.costs.n, self.costs.s
+        n = self.costs.n
         if self._norm.count > 1:
-            return interior_is_faster(n, s, self._options) or self.low_rank
-        small = interior_is_faster(n, s, self._options)
+            return interior_is_faster(n, self._options) or self.low_rank
+        small = interior_is_faster(n, self._options)
         return small and ForecastOptions.first * self.costs.svm(2 * n) <= self._options.one_group * self._cost(
             self.names[0]
         )

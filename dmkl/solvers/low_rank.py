@@ -9,8 +9,9 @@ has any w_a. Three ways lead back, tried in turn until the certificate holds, ea
   raised, and the smallest beta with Phi_a' beta = w_a / theta_a for all a at once. It is dense, and no longer feasible
   in the dual, which a primal point need not be.
 
-Quadratic forms are those of the factors, as far as they agree with the kernels' own within the rounding of the values:
-beta' K_a beta cancels to nothing where N_a is small.
+Quadratic forms are those of the factors, as far as they agree with the kernels' own within the rounding of float64:
+beta' K_a beta cancels to nothing where N_a is small. Values in float32 are taken as they are, as all other methods do:
+their rounding is part of the problem, and two methods that rounded it away differently would contradict each other.
 """
 
 from __future__ import annotations
@@ -132,12 +133,12 @@ def solve_low_rank(
 
 
 def exact_forms(K: FloatArray, factors: Factors, beta: Float64) -> Float64:
-    """beta' K_a beta by the factors, where the kernels' own values agree within their rounding; beta sums to zero."""
+    """beta' K_a beta by the factors, where the kernels' own values agree within float64; beta sums to zero."""
     plain, exact = quadratic_forms(K, beta), np.zeros(len(K))
     squares = np.square(factors.Phi.T @ beta)
     exact[factors.kernels] = np.bincount(factors.owner, squares, len(factors.kernels))
     roots = np.sqrt(np.maximum(np.stack([kernel.diagonal() for kernel in K]).astype(np.float64), 0.0))
-    error = 8.0 * np.finfo(K.dtype).eps * np.square(roots @ np.abs(beta))
+    error = 8.0 * np.finfo(np.float64).eps * np.square(roots @ np.abs(beta))
     return np.where(np.abs(plain - exact) <= error, exact, plain)
 
 

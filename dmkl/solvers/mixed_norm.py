@@ -169,10 +169,16 @@ class _Attempt:
         return relative_gap(self.primal, self.solution.dual)
 
     def or_better(self, other: _Attempt) -> _Attempt:
-        """The better primal and the better dual point of this and a later attempt, and the work of both."""
+        """The better primal and the better dual point of this and a later attempt, and the work of both.
+
+        Points that contradict each other, because rounding made a kernel indefinite, are not mixed: then the attempt
+        counts that agrees with itself better.
+        """
         best, rest = (other, self) if other.primal < self.primal else (self, other)
+        if relative_gap(best.primal, rest.solution.dual) > min(best.gap, rest.gap):
+            best, rest = (other, self) if other.gap < self.gap else (self, other)
         solution, second = best.solution, rest.solution
-        if second.dual > solution.dual:
+        if solution.dual < second.dual <= best.primal:
             solution = replace(solution, dual=second.dual, proof=second.proof, proof_forms=second.proof_forms)
         svm_calls = solution.svm_calls + second.svm_calls
         oracle_calls = solution.oracle_calls + second.oracle_calls
@@ -198,9 +204,7 @@ class MixedNormMethod(ClassMethod):
         if many_kernels(problem.stack.s):
             first = random_kernels(problem.stack.s, problem.seed) | self._one_of_each_group()
             return replace(state, active=np.tile(first, (problem.m, 1)))
-        newton = self.method == NEWTON or (
-            self.method == AUTOMATIC and not interior_is_faster(problem.n, problem.stack.s)
-        )
+        newton = self.method == NEWTON or (self.method == AUTOMATIC and not interior_is_faster(problem.n))
         uncopied = newton and problem.stack.in_one_array and not problem.runtime.remote
         if uncopied and problem.m == 1 and _sum_fits(problem):
             return replace(state, working=np.ones_like(state.working))  # Newton's method has its own first guess
