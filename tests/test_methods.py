@@ -193,6 +193,8 @@ def test_the_relative_gap() -> None:
     assert relative_gap(0.0, 0.0) == 0.0
     assert relative_gap(2e-200, 1.5e-200) == 0.25  # there is no scale but that of the numbers
     assert relative_gap(np.inf, -np.inf) == np.inf
+    assert relative_gap(2.0, 2.5) == 0.25  # a contradiction is no proof
+    assert relative_gap(np.array([2.0, 0.0]), np.array([2.5, 0.0])).tolist() == [0.25, 0.0]
     assert isinstance(relative_gap(2.0, 1.5), float)
     gaps = relative_gap(np.array([2.0, np.inf]), np.array([1.5, 0.0]))
     np.testing.assert_array_equal(gaps, [0.25, np.inf])
