@@ -279,10 +279,10 @@ class BlockKernels:
 
 @dataclass(frozen=True)
 class StreamOptions:
-    """What is said before kernels are read in passes: how many of them noisy labels took (n = 18,000 and 54,000)."""
+    """What is said before kernels are read in passes: how many of them noisy labels took (n = 16,000 to 54,000)."""
 
     passes: int = 10  # where the weighted sum fits in memory,
-    passes_by_parts: int = 40  # and where it does not; many of them are over some of the samples
+    passes_by_parts: int = 15  # and where it does not: 14 to 39, many of them over some of the samples
 
 
 STREAMS = StreamOptions()
