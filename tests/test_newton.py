@@ -191,7 +191,7 @@ def test_kernels_that_do_not_fit_are_read_in_passes(formulation: Any, tmp_path: 
     events: list[Event] = []
     straight = dmkl.solve(stack, y, formulation, tol=1e-3, observer=events.append)
     (plan,) = [event.text for event in events if isinstance(event, Note)]
-    assert re.fullmatch(r"\d+ samples of class 0 take \d+ MB, 0 MB are there: the kernels are read in 40 .*", plan)
+    assert re.fullmatch(r"\d+ samples of class 0 take \d+ MB, 0 MB are there: the kernels are read in 15 .*", plan)
     assert straight.converged
     assert straight.passes > 2 * straight.rounds
     for _ in range(straight.rounds):
