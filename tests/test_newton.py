@@ -206,7 +206,7 @@ def test_a_method_that_stalls_hands_over(monkeypatch: pytest.MonkeyPatch) -> Non
     K, y = noisy(600)
     stack = KernelStack.from_array(K, groups=GROUPS)
     monkeypatch.setattr(newton, "OPTIONS", replace(newton.OPTIONS, evaluations=1))
-    monkeypatch.setattr(automatic, "has_low_rank", lambda ranks, K, norm: False)
+    monkeypatch.setattr(automatic, "has_low_rank", lambda ranks, n, norm: False)
     fit = dmkl.solve(stack, y, dmkl.VSKL(q=2, C=1.0), tol=1e-4)
     assert fit.converged
     assert fit.history[-1]["handovers"] == 1

@@ -222,7 +222,8 @@ def relative_gap(primal: Float64, dual: Float64) -> Float64: ...
 def relative_gap(primal: float | Float64, dual: float | Float64) -> float | Float64:
     """|primal - dual| / |primal|, 0 where both are zero: the share of the objective that is not certified.
 
-    Bounds may contradict each other where rounding made a kernel indefinite. That is no proof, so it counts as a gap.
+    Bounds may contradict each other where rounding made a kernel indefinite: then the dual value is above the primal
+    one. That is no proof, so it counts as a gap, but where the primal value is zero: there it is rounding.
 
     Parameters
     ----------

@@ -288,39 +288,44 @@ def solve(
     if interrupt.made:
         raise SolveInterrupted(fit)
     if warn and not fit.converged:
-        _warn(fit, tol, max_rounds, chosen, problem)
+        _warn(fit, problem, max_rounds)
     return fit
 
 
-def _warn(fit: Fit, tol: float, max_rounds: int, method: methods.Method, problem: Problem) -> None:
+def _warn(fit: Fit, problem: Problem, max_rounds: int) -> None:
     """Warn the caller outside of dmkl that a fit is not solved, and say what to try."""
     from sklearn.exceptions import ConvergenceWarning
 
-    others = [f"'{other.name}'" for other in methods.methods_of(fit.formulation) if other.name != method.name]
-    another = f"the method {' or '.join(others)}, " if others else ""
-    remedy = (
-        "Allow more max_seconds; with a checkpoint the same call continues."
-        if fit.out_of_time
-        else "Allow more max_rounds."
-        if fit.rounds >= max_rounds
-        else "The kernels' values are so large that rounding alone makes such a gap: standardise the features, or "
-        "normalise the kernels."
-        if _is_rounding(fit, tol, problem)
-        else f"Further rounds gain nothing: try {another}kernels of similar scale, or a larger tol."
-    )
     rounds = f"{fit.rounds} round" + "s" * (fit.rounds != 1)
-    gap = f"the certified gap is {fit.worst_gap:.1e} after {rounds}, above tol = {tol:g}"
-    warnings.warn(f"{describe(fit.formulation)}: {gap}. {remedy}", ConvergenceWarning, stacklevel=_depth_outside())
+    gap = f"the certified gap is {fit.worst_gap:.1e} after {rounds}, above tol = {problem.tol:g}"
+    text = f"{describe(fit.formulation)}: {gap}. {_remedy(fit, problem, max_rounds)}"
+    warnings.warn(text, ConvergenceWarning, stacklevel=_depth_outside())
 
 
-def _is_rounding(fit: Fit, tol: float, problem: Problem) -> bool:
+def _remedy(fit: Fit, problem: Problem, max_rounds: int) -> str:
+    if fit.out_of_time:
+        return "Allow more max_seconds; with a checkpoint the same call continues."
+    if fit.rounds >= max_rounds:
+        return "Allow more max_rounds."
+    if _is_rounding(fit, problem):
+        return (
+            "The kernels' values are so large that rounding alone makes such a gap: standardise the features, or "
+            "normalise the kernels."
+        )
+    others = [f"'{other.name}'" for other in methods.methods_of(fit.formulation) if other.name != problem.method]
+    another = f"the method {' or '.join(others)}, " if others else ""
+    return f"Further rounds gain nothing: try {another}kernels of similar scale, or a larger tol."
+
+
+def _is_rounding(fit: Fit, problem: Problem) -> bool:
     """Whether the rounding of scores, as a share of the targets, is as large as the tolerance."""
     if fit.per_kernel:
         return False
     diagonals = problem.stack.source.diagonal(np.arange(problem.n))
-    pairs = zip(np.atleast_2d(fit.weights), fit.coef_matrix.T, strict=False)  # one row of weights may be all classes'
-    roundings = [rounding_of_scores(diagonals, weights, beta) for weights, beta in pairs]
-    return max(roundings) > 0.5 * tol * float(np.abs(problem.Y).max())
+    coefs = fit.coef_matrix.T
+    weights = np.broadcast_to(fit.weights, (len(coefs), problem.stack.s))  # classes may share them
+    roundings = [rounding_of_scores(diagonals, *pair) for pair in zip(weights, coefs, strict=True)]
+    return max(roundings) > 0.5 * problem.tol * float(np.abs(problem.Y).max())
 
 
 def _depth_outside() -> int:

@@ -1,9 +1,9 @@
 """The method "automatic" of VSKL, L1MKL and LpMKL: which method a block is solved by, and when another one takes over.
 
-The interior point method or Newton's method is taken, whichever costs less by the sizes of the block and the ranks of
-its kernels. Before the interior point method, mirror descent is tried: on most small problems it is the fastest by far,
-and on the others it hardly converges. So after every SVM, what is left is forecast from the fall of the gap so far, and
-mirror descent is given up once that costs more than the method that comes next.
+Few samples and kernels of low rank are for the interior point method, all else for Newton's method. Before the interior
+point method, mirror descent is tried: on most small problems it is the fastest by far, and on the others it hardly
+converges. So after every SVM, the remaining cost is forecast from the fall of the gap so far, and mirror descent is
+given up once this cost is larger than that of the method that comes next.
 
 Costs are seconds of one core of the machine on which they were fitted, from sizes and counted steps. Only their ratios
 matter, and no clock is read: the same problem takes the same methods everywhere, and its answer has the same bits.
@@ -96,11 +96,14 @@ class ForecastOptions:
     goal: float = 0.8  # of the tolerance, at which the gap will count as small enough
 
 
+FORECASTS = ForecastOptions()
+
+
 class Forecast:
     """How much a method whose gap falls from evaluation to evaluation still has to work."""
 
-    def __init__(self, tol: float, cost: Callable[[int], float], options: ForecastOptions | None = None) -> None:
-        self._options = options or ForecastOptions()
+    def __init__(self, tol: float, cost: Callable[[int], float], options: ForecastOptions = FORECASTS) -> None:
+        self._options = options
         self._goal, self._cost = math.log(self._options.goal * tol), cost
         self._logs: list[float] = []  # of the smallest gap so far, after every evaluation
         self._spent = 0.0
@@ -130,8 +133,8 @@ class RuleOptions:
     """Constants of the rule (`decisions/automatic-method.md`)."""
 
     small: int = 500  # samples up to which the interior point method is before Newton's
-    far_dearer: float = 2.0  # than Newton's method: an interior point method of this cost comes second all the same
-    hopeless: float = 1.5  # times the cost of the next method, that is left of mirror descent when it is given up
+    far_dearer: float = 2.0  # times the cost of Newton's method, above which the interior point method is after it
+    hopeless: float = 1.5  # times the cost of the next method, above which a remaining cost is too high to go on
     one_group: float = 0.2  # of the next method's cost, that the first SVMs may cost where all kernels are one group
 
 
@@ -149,6 +152,7 @@ class Rule:
 
     def __init__(self, K: FloatArray, norm: MixedNorm, options: RuleOptions = OPTIONS) -> None:
         self._K, self._norm, self._options = K, norm, options
+        self._small = interior_is_faster(K.shape[1], options)
         self.costs = Costs(K.shape[1], len(K))
 
     @cached_property
@@ -158,7 +162,7 @@ class Rule:
     @cached_property
     def low_rank(self) -> bool:
         """Whether the interior point method is the cone method."""
-        return has_low_rank(self._ranks, self._K, self._norm)
+        return has_low_rank(self._ranks, self.costs.n, self._norm)
 
     @cached_property
     def _interior(self) -> float:
@@ -171,9 +175,7 @@ class Rule:
         The SVM of Newton's method is slow where weights of kernels of low rank grow without bound, which they do where
         there are several groups.
         """
-        small = interior_is_faster(self.costs.n, self._options)
-        interior = small or (self._norm.count > 1 and self.low_rank)
-        if not interior:
+        if not (self._small or (self._norm.count > 1 and self.low_rank)):
             return [NEWTON, MIRROR, INTERIOR]
         dear = self._interior > self._options.far_dearer * self.costs.newton()
         return [NEWTON, INTERIOR, MIRROR] if dear else [INTERIOR, NEWTON, MIRROR]
@@ -181,19 +183,19 @@ class Rule:
     @property
     def tries_mirror(self) -> bool:
         """Whether mirror descent is tried first."""
-        n = self.costs.n
         if self._norm.count > 1:
-            return interior_is_faster(n, self._options) or self.low_rank
-        small = interior_is_faster(n, self._options)
-        return small and ForecastOptions.first * self.costs.svm(2 * n) <= self._options.one_group * self._cost(
-            self.names[0]
-        )
+            return self._small or self.low_rank
+        first = FORECASTS.first * self.costs.svm(steps=2 * self.costs.n)
+        return self._small and first <= self._options.one_group * self._cost(self.names[0])
 
     def _cost(self, name: str) -> float:
         return self.costs.newton() if name == NEWTON else self._interior
 
     def hopeless(self, tol: float, following: str | None = None) -> Hopeless:
-        """For a method that solves SVMs, to this gap; the method that follows is the first of `names` by default."""
+        """Whether a method that aims at this gap should give up, for it to ask after every SVM.
+
+        `following` is the method that would come next, the first of `names` if left out.
+        """
         forecast, factor = Forecast(tol, self.costs.svm), self._options.hopeless
         least = min(self.costs.interior(), self.costs.cone())  # known before the ranks are
 

@@ -66,20 +66,17 @@ class CertifiedPoint(CertifiedWeights):
 
 
 def solve_any_rank(
-    K: FloatArray,
-    y: Float64,
-    C: Float64 | float,
-    norm: MixedNorm,
-    tol: float,
-    oracle: str,
-    low_rank: bool | None = None,
+    K: FloatArray, y: Float64, C: Float64 | float, norm: MixedNorm, tol: float, oracle: str
 ) -> CertifiedWeights:
-    """The block's problem by the method that suits its kernels; by the cone method, too, where the other one stalls.
+    """The block's problem by the method that suits the ranks of its kernels."""
+    low = has_low_rank(estimated_ranks(K, norm), K.shape[1], norm)
+    return (solve_low_rank if low else solve_full_rank)(K, y, C, norm, tol, oracle)
 
-    `low_rank` is what `has_low_rank` says of the kernels, if it is known.
-    """
-    if low_rank if low_rank is not None else has_low_rank(estimated_ranks(K, norm), K, norm):
-        return solve_low_rank(K, y, C, norm, tol, oracle)
+
+def solve_full_rank(
+    K: FloatArray, y: Float64, C: Float64 | float, norm: MixedNorm, tol: float, oracle: str
+) -> CertifiedWeights:
+    """The block's problem by the interior point method, and by the cone method where that one stalls."""
     found = solve_screened(K, y, C, norm, tol, oracle)
     if found.solved or K.size > OPTIONS.largest:
         return found
@@ -103,9 +100,9 @@ def estimated_ranks(K: FloatArray, norm: MixedNorm) -> Samples:
     return ranks
 
 
-def has_low_rank(ranks: Samples, K: FloatArray, norm: MixedNorm) -> bool:
+def has_low_rank(ranks: Samples, n: int, norm: MixedNorm) -> bool:
     """Whether all ranks together are small, or some kernel's form can be zero in a norm that has a kink there."""
-    n, total = K.shape[1], int(ranks.sum())
+    total = int(ranks.sum())
     singular = norm.count > 1 and (ranks <= OPTIONS.low * min(n, OPTIONS.sampled)).any()
     return bool(n * total <= OPTIONS.largest and (total <= OPTIONS.low * n or singular))
 

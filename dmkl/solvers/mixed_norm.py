@@ -22,7 +22,7 @@ from dmkl._util.types import Array, Float64, FloatArray, Mask, Samples
 from dmkl.oracles import ORACLES
 from dmkl.problems.norms import MixedNorm
 from dmkl.problems.vskl import MixedNormMKL
-from dmkl.solvers.automatic import INTERIOR, NEWTON, Hopeless, Rule, interior_is_faster
+from dmkl.solvers.automatic import INTERIOR, MIRROR, NEWTON, Hopeless, Rule, interior_is_faster
 from dmkl.solvers.certificate import (
     Certificate,
     CertifiedWeights,
@@ -32,7 +32,7 @@ from dmkl.solvers.certificate import (
 )
 from dmkl.solvers.fixed_weights import outlined
 from dmkl.solvers.kernel_operators import BlockKernels, StreamedKernels, combine, quadratic_forms
-from dmkl.solvers.low_rank import CertifiedPoint, solve_any_rank
+from dmkl.solvers.low_rank import CertifiedPoint, solve_any_rank, solve_full_rank, solve_low_rank
 from dmkl.solvers.mirror import MirrorOptions, solve_mirror
 from dmkl.solvers.newton import OPTIONS as NEWTON_OPTIONS
 from dmkl.solvers.newton import NewtonSolution, Search, WeightModel, first_weights, solve_newton
@@ -87,8 +87,8 @@ class WeightsMethod:
 
 WEIGHTS_METHODS: dict[str, WeightsMethod] = {
     # only the weights of interior points are used; with kinks in the norm (q = inf) nearly right ones may not be enough
-    "interior": WeightsMethod(solve_any_rank, share=0.3, attempts=3),
-    "mirror": WeightsMethod(solve_mirror, share=0.4),
+    INTERIOR: WeightsMethod(solve_any_rank, share=0.3, attempts=3),
+    MIRROR: WeightsMethod(solve_mirror, share=0.4),
     "mirror-paper": WeightsMethod(partial(solve_mirror, options=MirrorOptions(rule="paper")), share=0.4),
 }
 AUTOMATIC = "automatic"
@@ -261,41 +261,46 @@ class MixedNormMethod(ClassMethod):
             return self._streamed(problem, problem.block)
         wanted = self.options.block_share * problem.tol
         found: _Attempt | None = None
-        handovers = -1
+        tried = 0
         for attempt in self._attempts(problem):
-            found, handovers = attempt if found is None else found.or_better(attempt), handovers + 1
+            found, tried = attempt if found is None else found.or_better(attempt), tried + 1
             if found.gap <= wanted or must_stop() or self._is_rounding(problem, found):
                 break
         assert found is not None
-        return replace(found.solution, handovers=handovers)
+        return replace(found.solution, handovers=tried - 1)
 
     def _is_rounding(self, problem: BlockProblem, found: _Attempt) -> bool:
         """Whether the gap is that of rounding, so that no method will do better."""
         weights = found.solution.weights
         if found.gap > self.options.hopeful or weights is None:
             return False
-        diagonals = np.stack([kernel.diagonal() for kernel in problem.array])
-        rounding = rounding_of_scores(diagonals, weights, found.solution.beta)
+        rounding = rounding_of_scores(problem.array.diagonal(axis1=1, axis2=2), weights, found.solution.beta)
         return rounding > self.options.block_share * problem.tol and found.gap < self.options.rounded * rounding
 
     def _attempts(self, problem: BlockProblem) -> Iterator[_Attempt]:
-        """The block solved by the method, or by one method after the other."""
-        methods, names = dict(WEIGHTS_METHODS), [self.method]
-        if self.method == AUTOMATIC:
-            rule = Rule(problem.array, self.norm.among(problem.kernels))
-            if rule.tries_mirror:
-                share = WEIGHTS_METHODS["mirror"].share
-                trial = partial(solve_mirror, options=TRIAL, hopeless=rule.hopeless(share * problem.tol))
-                yield self._by_weights(problem, WeightsMethod(trial, share, svm_steps=TRIAL.svm_steps))
-            methods["interior"] = replace(methods["interior"], solve=partial(solve_any_rank, low_rank=rule.low_rank))
-            names = rule.names
-        for name, following in itertools.zip_longest(names, names[1:]):
-            if name != NEWTON:
-                yield self._by_weights(problem, methods[name])
-            elif following == INTERIOR:
-                yield self._newton(problem, rule.hopeless(self.options.block_share * problem.tol, following))
+        """The block solved by the method, or by the methods that "automatic" tries."""
+        if self.method == NEWTON:
+            yield self._newton(problem)
+        elif self.method == AUTOMATIC:
+            yield from self._in_turn(problem, Rule(problem.array, self.norm.among(problem.kernels)))
+        else:
+            yield self._by_weights(problem, WEIGHTS_METHODS[self.method])
+
+    def _in_turn(self, problem: BlockProblem, rule: Rule) -> Iterator[_Attempt]:
+        """By one method after the other, in the order of the rule."""
+        if rule.tries_mirror:
+            mirror = WEIGHTS_METHODS[MIRROR]
+            trial = partial(solve_mirror, options=TRIAL, hopeless=rule.hopeless(mirror.share * problem.tol))
+            yield self._by_weights(problem, replace(mirror, solve=trial, svm_steps=TRIAL.svm_steps))
+        for name, following in itertools.zip_longest(rule.names, rule.names[1:]):
+            if name == NEWTON:
+                tol = self.options.block_share * problem.tol
+                yield self._newton(problem, rule.hopeless(tol, INTERIOR) if following == INTERIOR else None)
+            elif name == INTERIOR:
+                solve = solve_low_rank if rule.low_rank else solve_full_rank
+                yield self._by_weights(problem, replace(WEIGHTS_METHODS[INTERIOR], solve=solve))
             else:
-                yield self._newton(problem)
+                yield self._by_weights(problem, WEIGHTS_METHODS[name])
 
     def _newton(self, problem: BlockProblem, hopeless: Hopeless | None = None) -> _Attempt:
         norm, upper = self.norm.among(problem.kernels), self.C * problem.counts

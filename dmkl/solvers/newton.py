@@ -330,11 +330,8 @@ class WeightModel:
             return self._mirror_step(centre)
         logs = first = np.log(norm.total(centre.theta))
         theta, multipliers = self._at(centre, logs)
-        if norm.rho == 2:
-            self._use_cuts(multipliers, np.exp(logs))
-            return theta
         best, found, idle = np.inf, (theta, multipliers, logs), 0
-        for _ in range(OPTIONS.totals_steps):
+        for _ in range(OPTIONS.totals_steps if norm.rho < 2 else 0):
             forms = self._predicted(centre, theta)
             squares = np.maximum(norm.radii(forms) ** 2, OPTIONS.least_radius**2 * forms.max())
             residual = np.log(totals_of(norm, forms)) - logs
@@ -538,11 +535,11 @@ class Search:
         """The evaluation at theta, and the crossed forms of its beta with the proof of the model."""
         y, C, norm = self._y, self._C, self._norm
         tol = max(min(OPTIONS.svm_share * model.gap, OPTIONS.loosest_svm), OPTIONS.svm_least * self._tol)
-        warm = self._alpha if model.centre is None else np.abs(model.centre.beta)
+        warm, known = self._alpha if model.centre is None else np.abs(model.centre.beta), None
         combined = self._kernels.matrix(theta, self._dtype)
         if combined is None:
-            known = model.last_products if model.last_products.size else None
-            warm = warm if known is None else np.abs(model.last_beta)
+            if model.last_products.size:
+                warm, known = np.abs(model.last_beta), model.last_products
             beta, G = svm_by_parts(self._kernels, theta, y, C, warm, tol, known)
             if G.size <= OPTIONS.kept_products:
                 model.last_beta, model.last_products = beta, G

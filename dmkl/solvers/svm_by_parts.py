@@ -72,9 +72,8 @@ def svm_by_parts(
     if products is None:
         alpha = np.clip(alpha, 0.0, C)
         balance(alpha, y, C)
+        products = kernels.products(alpha * y) if alpha.any() else np.zeros((len(theta), len(y)))
     beta = alpha * y
-    if products is None:
-        products = kernels.products(beta) if beta.any() else np.zeros((len(theta), len(y)))
     most = kernels.largest_sum
     reached = -np.inf
     for _ in range(OPTIONS.rounds):

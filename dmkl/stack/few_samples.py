@@ -6,8 +6,9 @@ enough, and of a block of w samples w^2 / 2. So the first rounds on working sets
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 
@@ -15,6 +16,8 @@ from dmkl._util.types import Float64, FloatArray, Mask, Samples
 from dmkl.events import Progress
 from dmkl.runtime.base import itself
 from dmkl.stack.sources import Source, TileReader
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -42,24 +45,38 @@ def _computes(reader: TileReader) -> bool:
     return reader.source.on_the_spot and reader.grid.blocks >= FEW.blocks and not reader.grid.full
 
 
+def _is_sparse(reader: TileReader, coef: Float64) -> bool:
+    return _computes(reader) and int(coef.any(axis=1).sum()) <= FEW.scores * reader.n
+
+
+def _by_rows(
+    reader: TileReader, function: Callable[..., T], coef: Float64, *arguments: object
+) -> Iterator[tuple[Samples, T]]:
+    """The samples of every block row, with `function(source, samples, support, coef[support], *arguments)`.
+
+    Nothing if no sample has coefficients."""
+    support = np.flatnonzero(coef.any(axis=1))
+    if not len(support):
+        return
+    held = reader.runtime.hold(itself, np.ascontiguousarray(coef[support]))
+    spans = [np.arange(span.start, span.stop) for span in map(reader.grid.span, range(reader.grid.blocks))]
+    tasks = ((reader.source, rows, support, held, *arguments) for rows in spans)
+    for done, answer in enumerate(zip(spans, reader.runtime.map(function, tasks), strict=True), 1):
+        yield answer
+        reader.observer(Progress("pass", done, len(spans)))
+
+
 def sparse_scores(
     reader: TileReader, coef: Float64, weights: Float64, asked: Mask | None
 ) -> tuple[Float64, Float64 | None] | None:
     """Scores (n, m) and forms (m, s), as `score.apply` gives them; None where a pass over the tiles is better."""
-    support = np.flatnonzero(coef.any(axis=1))
-    if not _computes(reader) or len(support) > FEW.scores * reader.n:
+    if not _is_sparse(reader, coef):
         return None
-    grid, source = reader.grid, reader.source
     scores, forms = np.zeros(coef.shape), None if asked is None else np.zeros(asked.shape)
-    if len(support):
-        held = reader.runtime.hold(itself, np.ascontiguousarray(coef[support]))
-        spans = [np.arange(span.start, span.stop) for span in map(grid.span, range(grid.blocks))]
-        tasks = ((source, rows, support, held, weights, asked) for rows in spans)
-        for done, (rows, (own, part)) in enumerate(zip(spans, reader.runtime.map(score_rows, tasks), strict=True), 1):
-            scores[rows] = own
-            if forms is not None and part is not None:
-                forms += part
-            reader.observer(Progress("pass", done, grid.blocks))
+    for rows, (own, part) in _by_rows(reader, score_rows, coef, weights, asked):
+        scores[rows] = own
+        if forms is not None and part is not None:
+            forms += part
     return scores, forms
 
 
@@ -87,17 +104,11 @@ def score_rows(
 
 def sparse_products(reader: TileReader, beta: Float64, kernels: Sequence[int]) -> Float64 | None:
     """K_a beta (kernels, n, m), as `per_kernel.correlate` gives it; None where a pass over the tiles is better."""
-    support = np.flatnonzero(beta.any(axis=1))
-    if not _computes(reader) or len(support) > FEW.scores * reader.n:
+    if not _is_sparse(reader, beta):
         return None
     products = np.zeros((len(kernels), *beta.shape))
-    if len(support):
-        held = reader.runtime.hold(itself, np.ascontiguousarray(beta[support]))
-        spans = [np.arange(span.start, span.stop) for span in map(reader.grid.span, range(reader.grid.blocks))]
-        tasks = ((reader.source, rows, support, held, kernels) for rows in spans)
-        for done, (rows, own) in enumerate(zip(spans, reader.runtime.map(product_rows, tasks), strict=True), 1):
-            products[:, rows] = own
-            reader.observer(Progress("pass", done, len(spans)))
+    for rows, own in _by_rows(reader, product_rows, beta, kernels):
+        products[:, rows] = own
     return products
 
 
