@@ -11,7 +11,7 @@ The SVM, for one fixed kernel:
 With hinges every column of B is a machine of its own, solved by `smo`. With the multiclass loss it is solved by dual
 coordinate ascent: the problem of a row is solved exactly, by a projection on a simplex (Crammer and Singer 2001).
 Scores F = (K B)' are kept for all rows, so looking at a row costs m and changing it m vectors at most. Where that is
-slow, an interior point method goes on (`multiclass_svm`).
+slow, by a forecast of what is left, an interior point method goes on (`multiclass_svm`).
 
 The mixture: the rows of sum_c g_c B_c are in their sets if those of all B_c are, so
 
@@ -34,6 +34,7 @@ from dmkl._util.stopping import must_stop
 from dmkl._util.types import Float64, FloatArray, Samples
 from dmkl.oracles import ORACLES
 from dmkl.problems.obscure_terms import PNorm, RowLoss, onto_simplex, weigh
+from dmkl.solvers.automatic import Forecast, ForecastOptions
 from dmkl.solvers.certificate import relative_gap
 from dmkl.solvers.multiclass_svm import solve_multiclass
 from dmkl.solvers.obscure_kernel_values import KernelBlock
@@ -43,16 +44,20 @@ from dmkl.solvers.obscure_kernel_values import KernelBlock
 class ExactOptions:
     """Constants of the exact stage."""
 
-    steps: int = 60  # SVMs in one call at most
+    steps: int = 60  # SVMs in one call at most,
+    patience: int = 5  # and so many in a row that gain nothing
     sweeps: int = 3000  # over the rows in one SVM at most
     svm_share: float = 0.1  # the tolerance of an SVM as a share of the gap so far,
     last_share: float = 0.3  # and of the gap to be reached when it may be the last one
     mixture_share: float = 0.03  # the tolerance of a mixture as a share of the gap,
     loosest_mixture: float = 1e-3  # at most,
     tightest_mixture: float = 1e-13  # and at least
-    hopeful: int = 60  # sweeps after which an interior point method goes on,
+    # the interior point method goes on where it costs less than the sweeps that are left (seconds, times)
+    interior: float = 6e-10  # (m + 1) n^3
+    row: tuple[float, ...] = (2e-8, 1e-10)  # m of a row, n m of a row that moves
     most_factored: float = 2e8  # numbers that its factors may have,
-    factored_share: float = 0.2  # and its tolerance as a share of the SVM's
+    factored_share: float = 0.2  # its tolerance as a share of the SVM's,
+    repairs: int = 60  # and sweeps over its point at most, which is not exact where the kernel is ill-conditioned
     rows_at_once: int = 256  # of a product with the kernel
     entries: int = 100_000_000  # of scores that a sweep changes between two questions whether to stop, at most
 
@@ -73,6 +78,7 @@ class MixtureOptions:
 
 OPTIONS = ExactOptions()
 MIXTURE = MixtureOptions()
+SWEEPS = ForecastOptions(first=40)  # the gap of the first ones rises and falls
 IDLE = 1e-15  # a change of a coefficient by this share of C is rounding; a constant because it is compiled
 
 
@@ -122,11 +128,11 @@ def solve_exact(
     ExactSolution
     """
     bundle, B, gap, sweeps = _DualBundle(block, loss, norm), start.copy(), 1.0, 0
-    best, svms = ExactSolution(weights, B, 0.0, np.inf, -np.inf, B, 0, 0), 0
+    best, svms, idle = ExactSolution(weights, B, 0.0, np.inf, -np.inf, B, 0, 0), 0, 0
     if B.any():
         bundle.add(B)
         weights = bundle.mixture(OPTIONS.mixture_share)[0].weights
-    while svms < OPTIONS.steps:
+    while svms < OPTIONS.steps and idle < OPTIONS.patience:
         svms += 1
         K = block.combined(weights)
         # the SVM of what may be the last step has to leave room for the mixture's own share
@@ -143,7 +149,8 @@ def solve_exact(
         mixture, mixed = bundle.mixture(max(loosest, OPTIONS.tightest_mixture))
         if mixture.value > best.dual:
             best = replace(best, dual=mixture.value, proof=mixed)
-        gap = relative_gap(best.primal, best.dual)
+        before, gap = gap, relative_gap(best.primal, best.dual)
+        idle = 0 if gap < before else idle + 1
         if gap <= tol or must_stop():
             break
         B, weights = mixed.copy(), mixture.weights
@@ -167,31 +174,46 @@ def _solve_svm(K: FloatArray, loss: RowLoss, B: Float64, tol: float, rng: np.ran
 
 def _ascended(K: FloatArray, loss: RowLoss, B: Float64, tol: float, rng: np.random.Generator) -> tuple[Float64, int]:
     """The same by dual coordinate ascent."""
+    n, m = B.shape
     support = np.flatnonzero(B.any(axis=1))
-    F = np.zeros((B.shape[1], len(B)))  # (K B)' in float64 whatever the type of K, a few rows at a time
+    F = np.zeros((m, n))  # (K B)' in float64 whatever the type of K, a few rows at a time
     if len(support):
-        for start in range(0, len(B), OPTIONS.rows_at_once):
+        for start in range(0, n, OPTIONS.rows_at_once):
             rows = slice(start, start + OPTIONS.rows_at_once)
             F[:, rows] = (K[rows][:, support].astype(np.float64) @ B[support]).T
-    sweeps, portion = 0, max(OPTIONS.entries // B.size, 1)
-    while sweeps < OPTIONS.sweeps:
+
+    def gap_of(B: Float64, F: Float64) -> float:
+        square = float((B * F.T).sum())
+        primal = loss.primal(square, F.T)
+        return (primal - loss.gain(B) + 0.5 * square) / abs(primal)
+
+    row, moving = OPTIONS.row
+    forecast = Forecast(tol, lambda moved: m * n * (row + moving * moved), SWEEPS)
+    interior = OPTIONS.interior * (m + 1) * n**3 if n * B.size <= OPTIONS.most_factored else np.inf
+    central: tuple[float, Float64, Float64] | None = None  # the point of the interior point method, and its gap
+    sweeps, most, portion = 0, OPTIONS.sweeps, max(OPTIONS.entries // B.size, 1)
+    while sweeps < most:
         sweeps += 1
-        order, moved = rng.permutation(len(B)), 0
-        for start in range(0, len(B), portion):  # compiled code cannot be asked to stop
+        order, moved = rng.permutation(n), 0
+        for start in range(0, n, portion):  # compiled code cannot be asked to stop
             moved += ascend(K, loss.labels, loss.C, order[start : start + portion], B, F)
             if must_stop():
                 break
-        square = float((B * F.T).sum())
-        primal, dual = loss.primal(square, F.T), loss.gain(B) - 0.5 * square
-        if primal - dual <= tol * abs(primal) or not moved or must_stop():
+        gap = gap_of(B, F)
+        if gap <= tol or not moved or must_stop():
             break
-        if sweeps == OPTIONS.hopeful and B.size * len(B) <= OPTIONS.most_factored:
-            found = loss.nearest(solve_multiclass(K, loss.labels, B.shape[1], loss.C, OPTIONS.factored_share * tol))
+        forecast.add(gap, moved)
+        if central is None and forecast.left > interior:
+            found = loss.nearest(solve_multiclass(K, loss.labels, m, loss.C, OPTIONS.factored_share * tol))
             scores = found.T @ K
-            square = float((found.T * scores).sum())
-            if loss.primal(square, scores.T) - loss.gain(found) + 0.5 * square < primal - dual:
-                B[:], F[:] = found, scores
+            central = gap_of(found, scores), found, scores
+            if central[0] <= tol:
                 break
+            if central[0] < gap:
+                B[:], F[:] = found, scores
+            most = sweeps + OPTIONS.repairs
+    if central is not None and central[0] < gap_of(B, F):
+        B[:], F[:] = central[1:]
     return np.ascontiguousarray(F.T), sweeps
 
 
