@@ -34,8 +34,8 @@ from dmkl.solvers.fixed_weights import outlined
 from dmkl.solvers.kernel_operators import BlockKernels, StreamedKernels, combine, quadratic_forms
 from dmkl.solvers.low_rank import CertifiedPoint, solve_any_rank, solve_full_rank, solve_low_rank
 from dmkl.solvers.mirror import MirrorOptions, solve_mirror
+from dmkl.solvers.newton import KEPT, NewtonSolution, Search, WeightModel, first_weights, solve_newton
 from dmkl.solvers.newton import OPTIONS as NEWTON_OPTIONS
-from dmkl.solvers.newton import NewtonSolution, Search, WeightModel, first_weights, solve_newton
 from dmkl.solvers.problem import Problem, Solver
 from dmkl.solvers.state import Arrays, MethodState, State
 from dmkl.solvers.working_sets import (
@@ -136,6 +136,9 @@ class NewtonState(MethodState):
         unknown = [name for name in arrays if not name.partition(".")[0].isdecimal()]
         if unknown:
             raise ValueError(f"a state of the method with unknown {', '.join(sorted(unknown))}")
+        expected = {f"{k}.{name}" for k in {name.partition(".")[0] for name in arrays} for name in KEPT}
+        if missing := expected.difference(arrays):
+            raise ValueError(f"a state of the method without {', '.join(sorted(missing))}")
         return cls(dict(arrays))
 
     def of(self, k: int) -> dict[str, Array] | None:

@@ -28,7 +28,7 @@ from typing import Protocol, TypeVar
 
 import numpy as np
 
-from dmkl._util.machine import Budget, Scratch, cores, threads_of
+from dmkl._util.machine import Budget, Scratch, threads_of
 from dmkl._util.stopping import end_if_late
 from dmkl._util.tiling import Grid, UnevenGrid
 from dmkl._util.types import Float64, FloatArray, FloatType, Samples
@@ -215,7 +215,7 @@ class Source(ABC):
         rows = (SourceRow(self, i) for i in range(self.grid.blocks))
         return digest_of("tiles", *map(digest_block_row, rows))
 
-    def require_symmetric(self, kernels: Sequence[int]) -> None:
+    def require_symmetric(self, kernels: Sequence[int], threads: int) -> None:
         """Raise DataError if one of these kernels is not symmetric. There is nothing to look at where only half of the
         tiles are kept, or where the kernels' formulas are known."""
         return
@@ -353,7 +353,7 @@ class ArraySource(Source):
             found.update(np.ascontiguousarray(kernel).data)
         return found.hexdigest()
 
-    def require_symmetric(self, kernels: Sequence[int]) -> None:
+    def require_symmetric(self, kernels: Sequence[int], threads: int) -> None:
         if self.symmetric:
             return
         rounding = 1e-5 if self.dtype == np.float32 else 1e-6  # K = X X' may be rounded twice
@@ -368,7 +368,7 @@ class ArraySource(Source):
                     'symmetrise it, e.g. (K + K.T) / 2, or use formulation.name = "mikl", which takes any kernel',
                 )
 
-        with threads_of(cores()) as each:
+        with threads_of(threads) as each:
             each(check, [(a, rows) for a in kernels for rows in spans])
 
 
@@ -454,8 +454,8 @@ class KernelChoice(Source):
     def _digest(self) -> str:
         return digest_of("kernels", self.base.identity, self.kernels)
 
-    def require_symmetric(self, kernels: Sequence[int]) -> None:
-        self.base.require_symmetric([self.kernels[a] for a in kernels])
+    def require_symmetric(self, kernels: Sequence[int], threads: int) -> None:
+        self.base.require_symmetric([self.kernels[a] for a in kernels], threads)
 
     @functools.cached_property
     def rows(self) -> Sequence[object]:
@@ -565,8 +565,8 @@ class SamplePart(Source):
     def _digest(self) -> str:
         return digest_of("samples", self.base.identity, self.samples.tolist())
 
-    def require_symmetric(self, kernels: Sequence[int]) -> None:
-        self.base.require_symmetric(kernels)
+    def require_symmetric(self, kernels: Sequence[int], threads: int) -> None:
+        self.base.require_symmetric(kernels, threads)
 
     @functools.cached_property
     def rows(self) -> Sequence[object]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
-from dmkl._util.machine import Budget
+from dmkl._util.machine import Budget, cores
 from dmkl._util.tiling import Grid
 from dmkl._util.types import Float64, FloatArray, Mask, Samples, StrPath
 from dmkl.config import KernelConfig, construct
@@ -503,7 +503,7 @@ class KernelStack(TileReader):
             refuse_indefinite(formulation, self.names[self.source.indefinite[0]])
         if self._definite:
             return
-        self.source.require_symmetric(range(self.s))
+        self.source.require_symmetric(range(self.s), cores() if self.runtime.remote else self.runtime.workers)
         if self.source.unproven:
             numbers = list(self.source.unproven)
             names = [self.names[a] for a in numbers]
