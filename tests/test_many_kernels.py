@@ -14,6 +14,7 @@ from conftest import three_classes
 
 import dmkl
 from dmkl._util.machine import resident
+from dmkl._util.tiling import Grid
 from dmkl.cli.main import main
 from dmkl.config import KernelConfig, construct
 from dmkl.data import Dataset, make_view
@@ -129,7 +130,7 @@ def test_a_pass_agrees_with_the_matrices(rng: np.random.Generator, monkeypatch: 
     X = features(90)
     K = dense_kernels(X).astype(np.float64)
     for tile, values in ((1024, 1.0), (25, 1.0), (25, 1e9)):
-        monkeypatch.setattr(score, "SCORES", dataclasses.replace(score.SCORES, kernels=5, values=values))
+        monkeypatch.setattr(score, "SCORES", dataclasses.replace(score.SCORES, values=values))
         stack = KernelStack.from_features(X, TABLES, largest_tile=tile)
         coef = rng.normal(size=(90, 3)) * (rng.random((90, 3)) < 0.4)
         weights = rng.random((3, stack.s)) * (rng.random((3, stack.s)) < 0.3)
@@ -149,12 +150,21 @@ def test_a_pass_agrees_with_the_matrices(rng: np.random.Generator, monkeypatch: 
 
 def test_a_pass_is_divided_by_kernels_where_block_rows_are_few() -> None:
     few, many = KernelStack.from_features(features(200), TABLES).grid, 100_000
-    spans = score.kernel_spans(few, many)
-    assert len(spans) == score.SCORES.tasks
-    assert [i for span in spans for i in range(many)[span]] == list(range(many))
-    assert score.kernel_spans(few, 20) == [slice(0, 20)]
+    parts = score.portions(few, many)
+    assert len(parts) == score.SCORES.tasks
+    assert [a for _, span in parts for a in range(many)[span]] == list(range(many))
+    assert score.portions(few, 20) == [(0, slice(0, 20))]
+    assert score.portions(few, many, least=50_000) == [(0, slice(0, 50_000)), (0, slice(50_000, many))]
     rows = dataclasses.replace(few, n=200_000, tile=1000)
-    assert score.kernel_spans(rows, many) == [slice(0, many)]
+    assert score.portions(rows, many) == [(i, slice(0, many)) for i in range(200)]
+
+
+def test_the_tasks_of_a_pass_have_about_equal_work() -> None:
+    grid = Grid(4000, 1000)
+    work = [len(grid.kept(i)) * (span.stop - span.start) for i, span in score.portions(grid, 40)]
+    assert sum(work) == 10 * 40
+    assert max(work) <= 1.5 * sum(work) / len(work)
+    assert len(work) > 20
 
 
 # --- the plan

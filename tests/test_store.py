@@ -39,14 +39,18 @@ def test_zarr_itself_reads_what_was_written(store: KernelStore) -> None:
     np.testing.assert_array_equal(np.asarray(gram[:])[:, upper], whole(store)[:, upper])
 
 
-def test_zarrs_writer_and_ours_make_the_same_bytes(tmp_path: Path) -> None:
+def test_zarr_reads_a_tile_file_of_ours_in_place_of_its_own(tmp_path: Path) -> None:
     from dmkl.store.format import create_tiled
 
     values = np.random.default_rng(0).random((3, 8, 8)).astype(np.float32)
-    group = zarr.create_group(tmp_path / "a.zarr")
-    create_tiled(group, "gram", 3, 8, 8)[...] = values
-    write_tile_file(tmp_path / "tile", 8, 3, ((a, [layer[:3], layer[3:]]) for a, layer in enumerate(values)))
-    assert (tmp_path / "a.zarr/gram/c/0/0/0").read_bytes() == (tmp_path / "tile").read_bytes()
+    array = create_tiled(zarr.create_group(tmp_path / "a.zarr"), "gram", 3, 8, 8)
+    file = tmp_path / "a.zarr/gram/c/0/0/0"
+    write_tile_file(file, 8, 3, ((a, [layer[:3], layer[3:]]) for a, layer in enumerate(values)))
+    np.testing.assert_array_equal(array[...], values)
+    flip_a_bit(file, 4096 + 50)
+    np.testing.assert_array_equal(array[0], values[0])
+    with pytest.raises(ValueError, match="checksum"):
+        array[1]
 
 
 def test_a_tile_file_needs_every_layer(tmp_path: Path) -> None:

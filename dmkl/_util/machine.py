@@ -11,7 +11,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
@@ -32,19 +32,34 @@ Each: TypeAlias = Callable[[Callable[[Any], object], Iterable[Any]], None]
 
 @dataclass(frozen=True)
 class Budget:
-    """A limit in bytes on the resident memory of this process."""
+    """A limit in bytes on the resident memory of this process.
+
+    Attributes
+    ----------
+    limit : the bytes
+    mapped : of them, for files that are mapped into memory
+    files : the bytes of files, such as libraries, that were in memory before those
+    """
 
     limit: int
+    mapped: int = 0
+    files: int = 0
 
     @classmethod
     def default(cls) -> Budget:
         """The memory in use and a share of the memory that is free."""
         return cls(resident() + int(DEFAULT_SHARE * available()))
 
+    def mapping(self, nbytes: int) -> Budget:
+        """The same limit, of which files that are mapped from now on may take so many bytes."""
+        return replace(self, mapped=nbytes, files=_memory_info().shared)
+
     @property
     def left(self) -> int:
-        """Bytes that can still be allocated."""
-        return max(0, self.limit - resident())
+        """Bytes that can still be allocated: those of mapped files count as used before they are in memory."""
+        found = _memory_info()
+        mapped = min(max(0, found.shared - self.files), self.mapped)
+        return max(0, self.limit - self.mapped - int(found.rss - mapped))
 
     def require(self, needed: int, what: str) -> None:
         """Raise ResourceError if `needed` bytes are not left; `what` needs them."""
@@ -72,7 +87,11 @@ def available() -> int:
 
 def resident() -> int:
     """Bytes of this process in memory."""
-    return int(psutil.Process().memory_info().rss)
+    return int(_memory_info().rss)
+
+
+def _memory_info() -> Any:
+    return psutil.Process().memory_info()
 
 
 def peak_resident() -> int:

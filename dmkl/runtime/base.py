@@ -8,7 +8,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from dmkl._util.machine import cores
 from dmkl._util.stopping import Tasks, end_if_late, must_stop
@@ -26,6 +26,8 @@ class Runtime(Protocol):
     ----------
     workers
         Tasks that run at once.
+    processes
+        Processes that they run in.
     remote
         Whether tasks run in other processes.
     memory
@@ -33,6 +35,7 @@ class Runtime(Protocol):
     """
 
     workers: int
+    processes: int
     remote: bool
     memory: int
 
@@ -42,6 +45,20 @@ class Runtime(Protocol):
         The order makes every reduction over results the same on 1 thread and on 4 workers. Only a bounded number of
         tasks is in flight, so results that wait for their turn fit in memory. Tasks have the limits of the caller
         (`dmkl._util.stopping`); `Stopped` is raised where there is no time left for another task.
+        """
+
+    def reduce(
+        self,
+        combine: Callable[[R, R], R],
+        function: Callable[..., R],
+        tasks: Iterable[tuple[object, ...]],
+        done: Callable[[], None],
+    ) -> R:
+        """The results of all tasks (at least one), combined two by two where the tasks run; only the last one comes
+        back. `done` is called after every task.
+
+        Which results are combined is a matter of their number alone: every reduction is the same on 1 thread and on 4
+        workers.
         """
 
     def hold(self, function: Callable[..., R], *arguments: object) -> R:
@@ -57,6 +74,27 @@ class Runtime(Protocol):
         """Which worker was busy when, since this runtime was opened."""
 
 
+class PairwiseSum(Generic[R]):
+    """Values that come one after the other, combined two by two as the bits of a counter carry: few wait at a time."""
+
+    def __init__(self, combine: Callable[[R, R], R]) -> None:
+        self._combine = combine
+        self._waiting: list[tuple[int, R]] = []  # how many values are in one, with it
+
+    def add(self, value: R) -> None:
+        size = 1
+        while self._waiting and self._waiting[-1][0] == size:
+            value, size = self._combine(self._waiting.pop()[1], value), 2 * size
+        self._waiting.append((size, value))
+
+    def total(self) -> R:
+        """All values, combined."""
+        _, value = self._waiting.pop()
+        while self._waiting:
+            value = self._combine(self._waiting.pop()[1], value)
+        return value
+
+
 def itself(value: R) -> R:
     """The identity, for `hold`: a value that is sent once and taken by many tasks."""
     return value
@@ -67,6 +105,7 @@ class Local:
 
     remote = False
     memory = 0
+    processes = 1
     in_flight = 2  # tasks per thread that may be running or waiting for their turn
 
     def __init__(self, workers: int = 0) -> None:
@@ -105,6 +144,19 @@ class Local:
             raise
         finally:  # tasks that have not started never start
             pool.shutdown(cancel_futures=True)
+
+    def reduce(
+        self,
+        combine: Callable[[R, R], R],
+        function: Callable[..., R],
+        tasks: Iterable[tuple[object, ...]],
+        done: Callable[[], None],
+    ) -> R:
+        found = PairwiseSum(combine)
+        for result in self.map(function, tasks):
+            found.add(result)
+            done()
+        return found.total()
 
     def hold(self, function: Callable[..., R], *arguments: object) -> R:
         return self._timed(function, arguments)

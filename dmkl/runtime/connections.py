@@ -11,7 +11,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from distributed import Client, LocalCluster, Status
 
@@ -65,6 +65,14 @@ class Refused(ClusterError):
     """A refusal that trying again will not change."""
 
 
+class ClusterSize(NamedTuple):
+    """Processes, threads and bytes of all workers together."""
+
+    processes: int
+    threads: int
+    nbytes: int
+
+
 class Connection(Protocol):
     """A connection to a cluster."""
 
@@ -78,8 +86,8 @@ class Connection(Protocol):
     def connect(self) -> Client:
         """A client of a scheduler that has at least one worker with the same version of dmkl."""
 
-    def size(self, client: Client) -> tuple[int, int]:
-        """Threads and bytes of the workers."""
+    def size(self, client: Client) -> ClusterSize:
+        """The size of the cluster."""
 
     def watch(self, client: Client) -> int:
         """Replace workers that are gone, where the connection can; the number of workers."""
@@ -95,7 +103,7 @@ class KnownWorkers:
     def patience(self) -> float:
         return LIMITS.patience
 
-    def size(self, client: Client) -> tuple[int, int]:
+    def size(self, client: Client) -> ClusterSize:
         return total(workers_of(client).values())
 
     def watch(self, client: Client) -> int:
@@ -235,10 +243,11 @@ def workers_of(client: Client) -> dict[str, WorkerFacts]:
     return dict(identity["workers"])
 
 
-def total(workers: Iterable[WorkerFacts]) -> tuple[int, int]:
-    """Threads and bytes of workers."""
+def total(workers: Iterable[WorkerFacts]) -> ClusterSize:
+    """The size of a cluster with these workers."""
     sizes = [(int(worker["nthreads"]), int(worker["memory_limit"] or LIMITS.unlimited_bytes)) for worker in workers]
-    return max(1, sum(threads for threads, _ in sizes)), sum(nbytes for _, nbytes in sizes)
+    threads, nbytes = sum(threads for threads, _ in sizes), sum(nbytes for _, nbytes in sizes)
+    return ClusterSize(max(1, len(sizes)), max(1, threads), nbytes)
 
 
 def check_workers(client: Client) -> None:

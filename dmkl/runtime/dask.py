@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar, cast
 
 import dask
-from distributed import Client, Future, KilledWorker, get_worker
+from distributed import Client, Future, KilledWorker, get_worker, wait
 from distributed.client import ClosedClientError
 from distributed.comm.core import CommClosedError
 
@@ -26,6 +26,7 @@ from dmkl._util import stopping
 from dmkl._util.machine import keep_freed
 from dmkl.errors import ClusterError
 from dmkl.runtime import connections
+from dmkl.runtime.base import PairwiseSum
 from dmkl.runtime.blas import one_blas_thread
 from dmkl.runtime.connections import Absence, ClientConnection, Connection, Refused
 from dmkl.runtime.timeline import Timeline
@@ -89,6 +90,12 @@ class RemoteValue(Generic[R]):
         self.future: Future | None = None
         self.generation = -1
 
+    def release(self) -> None:
+        """Let the cluster forget the value, until it is needed again."""
+        if self.future is not None:
+            self.future.release()
+        self.future = None
+
 
 class DaskRuntime:
     """Runs tasks on the cluster of a connection, or of a `distributed.Client`.
@@ -105,9 +112,10 @@ class DaskRuntime:
         self._connection: Connection = ClientConnection(connection) if isinstance(connection, Client) else connection
         self._options = OPTIONS
         self.client = self._connection.connect()
+        self.processes: int
         self.workers: int
         self.memory: int
-        self.workers, self.memory = self._connection.size(self.client)
+        self.processes, self.workers, self.memory = self._connection.size(self.client)
         self._generation = 0
         self._recoveries = 0
         self._passed_on: tuple[str, ...] = ()  # requests to stop that the workers know of
@@ -131,8 +139,44 @@ class DaskRuntime:
                 yield self._result(pending.popleft())
         finally:
             for remote in pending:
-                if remote.future is not None:
-                    remote.future.release()
+                remote.release()
+
+    def reduce(
+        self,
+        combine: Callable[[R, R], R],
+        function: Callable[..., R],
+        tasks: Iterable[tuple[object, ...]],
+        done: Callable[[], None],
+    ) -> R:
+        pending: deque[RemoteValue[R]] = deque()
+        stopping.must_stop()  # noticed now, so that these tasks have time
+
+        def submitted(what: Callable[..., R], arguments: tuple[object, ...]) -> RemoteValue[R]:
+            pending.append(self._submit(RemoteValue(what, arguments)))
+            return pending[-1]
+
+        def finished() -> None:
+            remote = pending.popleft()
+            self._result(remote, fetched=False)
+            if remote.function is combine:
+                for part in _remote_values(remote.arguments):
+                    part.release()
+            else:
+                done()
+
+        found = PairwiseSum[RemoteValue[R]](lambda one, two: submitted(combine, (one, two)))
+        try:
+            for task in tasks:
+                found.add(submitted(function, task))
+                while len(pending) >= self._options.in_flight * self.workers:
+                    finished()
+            last = found.total()
+            while pending:
+                finished()
+            return self._result(last)
+        finally:
+            for remote in pending:
+                remote.release()
 
     def hold(self, function: Callable[..., R], *arguments: object) -> R:
         return cast(R, self._submit(RemoteValue(function, arguments, held=True)))  # tasks receive the value itself
@@ -199,13 +243,14 @@ class DaskRuntime:
             return {key: self._with_futures(item) for key, item in value.items()}
         return value
 
-    def _result(self, remote: RemoteValue[R]) -> R:
+    def _result(self, remote: RemoteValue[R], *, fetched: bool = True) -> R:
+        """The value; None where it need not be fetched, once it is there."""
         attempts = 0
         while True:
             future = None
             try:
                 future = self._place(remote)
-                value = self._wait(future)
+                value = self._wait(future, fetched)
             except KilledWorker as error:
                 attempts += 1
                 if attempts > self._options.resubmits:
@@ -227,7 +272,7 @@ class DaskRuntime:
                     raise stopping.Stopped
                 return cast(R, value)
 
-    def _wait(self, future: Future) -> object:
+    def _wait(self, future: Future, fetched: bool) -> object:
         absence, polled = Absence(), time.monotonic()
         while True:
             if time.monotonic() - self._watched > self._options.look:
@@ -235,6 +280,11 @@ class DaskRuntime:
             stopping.end_if_late()
             self._pass_on_requests()
             try:
+                if not fetched:
+                    with self.client.as_current():
+                        wait([future], timeout=self._options.attention)
+                    if future.status == "finished":
+                        return None
                 return future.result(timeout=self._options.attention)
             except TimeoutError:
                 if future.status == "error":  # raised by the task itself
@@ -313,6 +363,8 @@ class Late:
 def run_there(limits: stopping.Sent | None, function: Callable[..., R], *arguments: object) -> R | Late:
     """A task on a worker, which may have one core of its machine, under the limits that its sender is under."""
     keep_freed()
+    if any(isinstance(argument, Late) for argument in arguments):
+        return Late()
     with one_blas_thread(cores=1):
         if limits is None:
             return function(*arguments)

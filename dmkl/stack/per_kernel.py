@@ -23,9 +23,8 @@ def expand(reader: TileReader, alpha: Float64) -> Float64:
     """See `KernelStack.expand`."""
     kernels = np.flatnonzero(alpha.any(axis=(1, 2))).tolist()
     shared = reader.runtime.hold(itself, np.ascontiguousarray(alpha, dtype=np.float64))
-    scores = np.zeros(alpha.shape[1:])
-    for part in reader.each_row(expand_block_row, shared, kernels):
-        scores += part
+    tasks = ((row, shared, kernels) for row in reader.source.rows)
+    scores = reader.total(add, expand_block_row, tasks, reader.grid.blocks)
     reader.passes += 1
     return scores
 
@@ -38,20 +37,29 @@ def correlate(reader: TileReader, beta: Float64, kernels: Sequence[int] | None) 
         reader.passes += 1
         return sparse
     shared = reader.runtime.hold(itself, np.ascontiguousarray(beta))
-    result = np.zeros((len(kernels), *beta.shape))
-    for i, part in enumerate(reader.each_row(correlate_block_row, shared, kernels)):
-        result[:, reader.grid.span(i).start :] += part
+    tasks = ((row, shared, kernels) for row in reader.source.rows)
+    products = reader.total(add_tails, correlate_block_row, tasks, reader.grid.blocks)
     reader.passes += 1
-    return result
+    return products
 
 
 def row_norms(reader: TileReader) -> Float64:
     """See `KernelStack.row_norms`."""
-    squares = np.zeros((reader.s, reader.n))
-    for i, part in enumerate(reader.each_row(square_block_row)):
-        squares[:, reader.grid.span(i).start :] += part
+    squares = reader.total(add_tails, square_block_row, ((row,) for row in reader.source.rows), reader.grid.blocks)
     reader.passes += 1
     return np.sqrt(squares)
+
+
+def add(one: Float64, two: Float64) -> Float64:
+    """The sum of arrays of the same shape."""
+    return one + two
+
+
+def add_tails(one: Float64, two: Float64) -> Float64:
+    """The sum of arrays (kernels, samples, ...) of which one begins at an earlier sample; both end with the last."""
+    total = one.copy()
+    total[:, one.shape[1] - two.shape[1] :] += two
+    return total
 
 
 def reach(reader: TileReader, others: Samples, coef: Float64, weights: Float64 | None) -> Float64:
@@ -60,9 +68,8 @@ def reach(reader: TileReader, others: Samples, coef: Float64, weights: Float64 |
     used = range(reader.s) if weights is None else np.flatnonzero(np.atleast_2d(weights).any(axis=0)).tolist()
     held = reader.runtime.hold(itself, np.ascontiguousarray(coef[support]))
     arguments = used, reader.source.places(support), others, held, weights
-    scores = np.zeros((len(others), coef.shape[1] if weights is not None else coef.shape[1] // reader.s))
-    for part in reader.runtime.map(reach_block_row, ((row, *arguments) for row in reader.source.whole.rows)):
-        scores += part
+    rows = reader.source.whole.rows
+    scores = reader.total(add, reach_block_row, ((row, *arguments) for row in rows), len(rows))
     reader.passes += 1
     return scores
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.sparse import csc_array
 
 from dmkl._util.tiling import Grid
 from dmkl._util.types import Float64, FloatArray, Mask, Samples
@@ -38,30 +39,31 @@ def apply(reader: TileReader, coef: Float64, weights: Float64, forms: bool | Mas
     if sparse is not None:
         reader.passes += 1
         return Applied(*sparse)
-    shared = reader.runtime.hold(itself, coef)
-    scores = np.zeros(coef.shape)
-    total = None if asked is None else np.zeros(asked.shape)
-    spans = kernel_spans(reader.grid, reader.s)
+    shared = reader.runtime.hold(itself, csc_array(coef))
+    least = coef.shape[1] if asked is None and weights.ndim == 1 else 1  # a sum of kernels is multiplied once a task
+    found = portions(reader.grid, reader.s, least)
+    rows = reader.source.rows
     tasks = (
-        (row, shared, weights[..., span], None if asked is None else asked[:, span], span.start)
-        for row in reader.source.rows
-        for span in spans
+        (rows[i], shared, weights[..., span], None if asked is None else asked[:, span], span.start)
+        for i, span in found
     )
-    for number, part in enumerate(reader.each_task(score_block_row, tasks, reader.grid.blocks * len(spans))):
-        i, span = number // len(spans), spans[number % len(spans)]
-        scores[reader.grid.span(i).start :] += part.scores
-        if total is not None and part.forms is not None:
-            total[:, span] += part.forms
+    total = reader.total(add_scores, score_block_row, tasks, len(found))
     reader.passes += 1
-    return Applied(scores, total)
+    return Applied(total.scores, total.forms)
 
 
-def kernel_spans(grid: Grid, s: int) -> list[slice]:
-    """The kernels in parts that are tasks of their own, where there are few block rows and many kernels; the parts are
-    the same on any number of workers."""
-    parts = min(-(-SCORES.tasks // grid.blocks), s // SCORES.kernels, int(s * grid.tile**2 / SCORES.values))
-    edges = np.linspace(0, s, max(1, parts) + 1).astype(int).tolist()
-    return [slice(start, stop) for start, stop in itertools.pairwise(edges)]
+def portions(grid: Grid, s: int, least: int = 1) -> list[tuple[int, slice]]:
+    """Block rows and kernels, with about equal numbers of values, at least so many kernels each: the tasks of a pass.
+
+    They are the same on any number of workers."""
+    rows = [s * len(grid.kept(i)) * grid.tile**2 for i in range(grid.blocks)]
+    size = max(sum(rows) / SCORES.tasks, SCORES.values)
+    found = []
+    for i, values in enumerate(rows):
+        parts = max(1, min(round(values / size), s // least))
+        edges = np.linspace(0, s, parts + 1).astype(int).tolist()
+        found += [(i, slice(start, stop)) for start, stop in itertools.pairwise(edges)]
+    return found
 
 
 def _check_shapes(reader: TileReader, coef: Float64, weights: Float64) -> None:
@@ -82,14 +84,13 @@ class ScoreOptions:
     ----------
     few_classes : up to this many classes a tile is read once as it is; for more, converting it for matrix products in
         float64 is faster
-    tasks : a pass has so many if it has enough to do,
-    kernels, values : each with at least so many kernels and values of a tile
+    tasks : a pass has about so many if it has enough to do,
+    values : each with about so many kernel values at least
     """
 
     few_classes: int = 8
-    tasks: int = 16
-    kernels: int = 64
-    values: float = 2e6
+    tasks: int = 32
+    values: float = 4e6
 
 
 SCORES = ScoreOptions()
@@ -97,26 +98,35 @@ SCORES = ScoreOptions()
 
 @dataclass(frozen=True)
 class BlockRowScores:
-    """Contributions to the scores of all samples from the first of the block row on, and to the quadratic forms."""
+    """Contributions to the scores of all samples from `start` on, and to the quadratic forms."""
 
-    scores: Float64
-    forms: Float64 | None
+    start: int
+    scores: Float64  # (n - start, m)
+    forms: Float64 | None  # (m, s)
+
+
+def add_scores(one: BlockRowScores, two: BlockRowScores) -> BlockRowScores:
+    """The sum of the contributions of some tasks and of the tasks behind them."""
+    scores = one.scores.copy()
+    scores[two.start - one.start :] += two.scores
+    return BlockRowScores(one.start, scores, None if one.forms is None or two.forms is None else one.forms + two.forms)
 
 
 def score_block_row(
-    row: BlockRow, coef: Float64, weights: Float64, asked: Mask | None, first: int = 0
+    row: BlockRow, coef: csc_array, weights: Float64, asked: Mask | None, first: int = 0
 ) -> BlockRowScores:
     """Scores `sum_a weights[k, a] K_a coef[:, k]` of every class k, forms `coef[:, k]' K_a coef[:, k]` where asked; of
     the kernels from the first on for which there are weights."""
     grid, i = row.grid, row.i
-    work = _Work(np.ascontiguousarray(coef[grid.span(i).start :].T), None if asked is None else np.zeros(asked.shape))
+    start = grid.span(i).start
+    work = _Work(coef[start:].T.toarray(order="C"), None if asked is None else np.zeros(asked.shape))
     m = coef.shape[1]
     everyone = np.arange(m)
     if asked is None and weights.ndim == 1 and m > 1:
         for j in range(i, grid.blocks):
             at = grid.span(j).start - grid.span(i).start
             work.add_tile(combine_tile(row, j, weights, first), at, everyone, np.ones(m), everyone[:0], 0)
-        return BlockRowScores(np.ascontiguousarray(work.scores.T), None)
+        return BlockRowScores(start, np.ascontiguousarray(work.scores.T), None)
     weighed = np.atleast_2d(weights != 0).any(axis=0)
     wanted = np.zeros_like(weighed) if asked is None else asked.any(axis=0)
     alone = np.flatnonzero(wanted & ~weighed)
@@ -132,7 +142,11 @@ def score_block_row(
         at = grid.span(j).start - grid.span(i).start
         for tile, own in zip(row.tiles((first + kernels).tolist(), j), users, strict=True):
             work.add_tile(tile, at, *own)
-    return BlockRowScores(np.ascontiguousarray(work.scores.T), work.forms)
+    forms = None
+    if work.forms is not None:
+        forms = np.zeros((m, row.s))
+        forms[:, first : first + work.forms.shape[1]] = work.forms
+    return BlockRowScores(start, np.ascontiguousarray(work.scores.T), forms)
 
 
 def _users(

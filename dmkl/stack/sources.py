@@ -18,8 +18,10 @@ A `TileReader` passes over all tiles of a source: one task for each block row, a
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
+import itertools
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -693,8 +695,21 @@ class TileReader:
 
     def each_task(self, function: Callable[..., T], tasks: Iterable[tuple[object, ...]], count: int) -> Iterator[T]:
         """The answers of so many tasks over block rows, in order."""
-        started = time.perf_counter()
-        for done, answer in enumerate(self.runtime.map(function, tasks), 1):
-            yield answer
-            self.observer(Progress("pass", done, count))
+        with self._watched(count) as done:
+            for answer in self.runtime.map(function, tasks):
+                yield answer
+                done()
+
+    def total(
+        self, combine: Callable[[T, T], T], function: Callable[..., T], tasks: Iterable[tuple[object, ...]], count: int
+    ) -> T:
+        """The answers of so many tasks over block rows, combined where the tasks run."""
+        with self._watched(count) as done:
+            return self.runtime.reduce(combine, function, tasks, done)
+
+    @contextlib.contextmanager
+    def _watched(self, count: int) -> Iterator[Callable[[], None]]:
+        """The time of a pass, and its progress: what is yielded is called after each of so many tasks."""
+        started, numbers = time.perf_counter(), itertools.count(1)
+        yield lambda: self.observer(Progress("pass", next(numbers), count))
         self.pass_seconds = time.perf_counter() - started

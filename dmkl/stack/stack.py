@@ -34,7 +34,7 @@ from dmkl.stack.compiled import cut, rows_of
 from dmkl.stack.features import FeatureSource
 from dmkl.stack.score import Applied
 from dmkl.stack.sources import ArraySource, Source, TileReader
-from dmkl.stack.tiles import ComputedSource, StoredSource, fits_here, held_here, held_on_workers
+from dmkl.stack.tiles import ComputedSource, fits_here, held_here, held_on_workers, mapped
 from dmkl.store import KernelStore
 
 if TYPE_CHECKING:
@@ -539,9 +539,9 @@ def open_stack(
     memory : bytes that this process may take, most of what is free if None
     client : a `distributed.Client`
     runtime : where tasks run, in place of `workers` and `client`
-    backend : 'memory' holds all tiles in this process, 'disk' reads them in every pass, 'computed' computes them in
-        every pass, 'cluster' has workers hold them if they fit; 'auto' is 'cluster' on a cluster, 'memory' if all tiles
-        fit, and 'disk' or 'computed', as the store has them, if they do not
+    backend : 'memory' keeps all tiles in memory, 'disk' a few of them, 'computed' computes them in every pass,
+        'cluster' has workers map them, or hold computed ones if they fit; 'auto' is 'cluster' on a cluster, 'memory'
+        if all tiles fit, and 'disk' or 'computed', as the store has them, if they do not
 
     Raises
     ------
@@ -559,13 +559,20 @@ def open_stack(
     budget = Budget(memory) if memory else Budget.default()
     if backend == "disk" and store.computed:
         raise ConfigError(f"{store.path} has no tiles to read from disk", "use the backend 'computed' or 'auto'")
-    source: Source = ComputedSource(store) if store.computed or backend == "computed" else StoredSource(store)
-    if backend == "auto":
-        backend = "cluster" if runtime.remote else "memory" if fits_here(source, budget) else source.backend
-    if backend == "memory":
-        source = held_here(source, runtime)
-    if backend == "cluster":
-        source = held_on_workers(source, runtime)
+    source: Source
+    if store.computed or backend == "computed":
+        source = ComputedSource(store)
+        if backend == "auto":
+            backend = "cluster" if runtime.remote else "memory" if fits_here(source, budget) else "computed"
+        if backend == "memory":
+            source = held_here(source, runtime)
+        if backend == "cluster":
+            source = held_on_workers(source, runtime)
+    else:
+        source = mapped(store, budget, runtime, whole={"memory": True, "disk": False}.get(backend))
+        budget = budget.mapping(source.held_bytes)
+        if backend == "auto":
+            backend = "cluster" if runtime.remote else "memory" if source.smallest_read == 1 else "disk"
     names = [kernel.name for kernel in store.bank.kernels]
     stack = KernelStack(source, names=names, groups=store.bank.groups, runtime=runtime, memory=budget, backend=backend)
     stack.own_groups = False  # checkpoints name the store's id alone

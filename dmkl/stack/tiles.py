@@ -1,6 +1,7 @@
-"""Sources of tiles: read from a kernel store, computed from its samples, held in this process or by workers.
+"""Sources of tiles: mapped from the files of a kernel store, computed from its samples, held here or by workers.
 
-Tiles that are held were read or computed once, from one of the first two sources or from any other.
+Tiles of a store on disk are never copied: every process of a machine maps the files, and shares the machine's page
+cache with the others. Tiles that are held were computed once.
 """
 
 from __future__ import annotations
@@ -27,12 +28,21 @@ from dmkl.store import KernelStore, RepairLog, StoredPair, opened, sound_tile
 
 
 class StoredSource(Source):
-    """Tiles of a store, read one at a time. A tile that turns out to be damaged is computed again."""
+    """Tiles of a store, mapped from its files. A tile that turns out to be damaged is computed again.
+
+    Parameters
+    ----------
+    store : the store
+    room : bytes of files that a process may have mapped at once, all of them if None
+    """
 
     backend = "disk"
+    worth_holding = False  # the files are in memory where there is room for them
 
-    def __init__(self, store: KernelStore) -> None:
+    def __init__(self, store: KernelStore, room: int | None = None) -> None:
         self.path, self.store_id = str(store.path), store.id
+        self.room = store.nbytes if room is None else room
+        self._nbytes = store.nbytes
         self.grid, self.s, self.dtype = store.grid, store.s, store.bank.dtype
         functions = [kernel.function for kernel in store.bank.kernels]
         self.indefinite = tuple(a for a, function in enumerate(functions) if function.indefinite)
@@ -45,7 +55,17 @@ class StoredSource(Source):
     @property
     def store(self) -> KernelStore:
         """The open store; each process opens it once."""
-        return opened(self.path, self.store_id)
+        store = opened(self.path, self.store_id)
+        store.maps.room = self.room
+        return store
+
+    @property
+    def smallest_read(self) -> int:
+        return 1 if self._nbytes <= self.room else self.grid.tile
+
+    @property
+    def held_bytes(self) -> int:
+        return min(self._nbytes, self.room)
 
     def _digest(self) -> str:
         return self.store_id
@@ -67,7 +87,7 @@ class ComputedSource(StoredSource):
     backend = "computed"
 
     def __init__(self, store: KernelStore) -> None:
-        super().__init__(store)
+        super().__init__(store, room=0)
         self.has_features = all(kernel.function.base != MATRIX for kernel in store.bank.kernels)
         self.by_columns = store.bank.by_columns
         self.worth_holding = not self.by_columns
@@ -114,6 +134,10 @@ class ComputedSource(StoredSource):
     @property
     def smallest_read(self) -> int:
         return 1 if self.has_features else self.grid.tile
+
+    @property
+    def held_bytes(self) -> int:
+        return 0
 
 
 class _Bench:
@@ -190,13 +214,15 @@ class MemoryShares:
 
     Attributes
     ----------
-    here : of what is left of this process's memory, for all tiles; the rest is for the solver
+    here : of what is left of a process's memory, for all tiles; the rest is for the solver
+    some : of the same, for the mapped files of a store where not all of them fit
     workers : of the memory of all workers together, for the tiles that they hold
     each_worker : of one worker's memory, for all tiles, so that each worker can fetch the tiles of the others
-    blocks : of one worker's memory, for the blocks that it cuts at once
+    blocks : of the memory of one worker's thread, for the blocks that it cuts at once
     """
 
     here: float = 0.4
+    some: float = 0.1
     workers: float = 0.5
     each_worker: float = 0.3
     blocks: float = 0.3
@@ -363,11 +389,20 @@ def held_here(source: Source, runtime: Runtime) -> HeldSource:
 
 
 def held_on_workers(source: Source, runtime: Runtime) -> Source:
-    """A portable source's tiles in the memory of the workers, or the source itself if they do not fit."""
-    if source.tile_bytes > SHARES.workers * runtime.memory:
+    """A portable source's tiles in the memory of the workers, or the source itself if nothing is gained or they do not
+    fit."""
+    if not source.worth_holding or source.tile_bytes > SHARES.workers * runtime.memory:
         return source
     rows = [runtime.hold(hold_block_row, row) for row in source.rows]
     return WorkerSource(rows, source.grid, source.s, runtime=runtime, dtype=source.dtype, origin=source)
+
+
+def mapped(store: KernelStore, memory: Budget, runtime: Runtime, *, whole: bool | None = None) -> StoredSource:
+    """The source of a store on disk: `whole` says that all of its files may be mapped at once, None that they may if
+    there is room."""
+    each = min(memory.left, runtime.memory / runtime.processes) if runtime.remote else memory.left
+    fits = store.nbytes <= SHARES.here * each if whole is None else whole
+    return StoredSource(store, store.nbytes if fits else int(SHARES.some * each))
 
 
 def fits_here(source: Source, memory: Budget) -> bool:

@@ -2,7 +2,8 @@
 
     zarr.json   attributes 'dmkl': schema, recipes of the kernels, data hash, configuration, views
     gram        (s, n, n) float32; one file a square tile with all kernels in it, only tiles (i, j) with j >= i,
-                or all of them ('full') where a kernel is not symmetric
+                or all of them ('full') where a kernel is not symmetric; each kernel's values begin at a page of the
+                file ('paged'), since files are mapped into memory
     row_means   (s, n) float64, the means that centred kernels subtract (only if a kernel is centred)
     views, labels   the training samples the kernels were computed from
 
@@ -18,7 +19,6 @@ from __future__ import annotations
 import functools
 import os
 import shutil
-import stat
 import uuid
 from collections.abc import Iterable
 from pathlib import Path
@@ -32,7 +32,8 @@ from dmkl.data import Dataset
 from dmkl.errors import ConfigError, ResourceError, StoreError, one_line
 from dmkl.kernels import Bank
 from dmkl.store import format
-from dmkl.store.format import create_tiled, put_array, read_layer, write_tile_file
+from dmkl.store.format import CHECKSUM, aligned, create_tiled, put_array, write_tile_file
+from dmkl.store.mapped import TileMaps
 from dmkl.store.validate import array_of, get, open_group, read_header
 from dmkl.store.views import StoredViews, describe_dataset, read_labels, write_dataset
 from dmkl.version import __version__
@@ -77,6 +78,8 @@ class KernelStore:
             widths = {name: entry["shape"][1] for name, entry in entries}
             self.bank.check_views({name: entry["kind"] for name, entry in entries}, widths)
             self.computed = bool(header.get("computed", False))
+            self._tile_bytes = tile_bytes(self.grid, self.s, self.bank.dtype, paged=bool(header.get("paged", False)))
+            self.maps = TileMaps()
             if not self.computed:
                 self._check_layout()
         except StoreError:
@@ -125,6 +128,7 @@ class KernelStore:
                     "n": n,
                     "tile": grid.tile,
                     "full": grid.full,
+                    "paged": True,
                     "data": train.fingerprint(),
                     "kernels": bank.recipes(),
                     "dtype": str(bank.dtype),
@@ -219,24 +223,21 @@ class KernelStore:
                     (folder / name).unlink(missing_ok=True)
 
     def read_tile(self, a: int, i: int, j: int) -> FloatArray:
-        """K_a[block i, block j] of a tile that is kept, its checksum verified."""
+        """K_a[block i, block j] of a tile that is kept, read-only: its mapped file, whose checksums are verified once a
+        process."""
         if self.computed:
             raise StoreError(f"{self.path} has no tiles, it computes them")
-        remedy = "delete that file and run dmkl kernels again"
+        path, dtype = self.tile_path(i, j), self.bank.dtype
         try:
-            found = self.tile_path(i, j).lstat()
-        except OSError:
+            tile = self.maps.layer(path, a, self.grid.tile, self.s, self._tile_bytes, dtype)
+        except FileNotFoundError:
             raise self._unusable(a, i, j, "missing", "run dmkl kernels again") from None
-        if not stat.S_ISREG(found.st_mode) or found.st_size != tile_bytes(self.grid, self.s, self.bank.dtype):
-            raise self._unusable(a, i, j, "damaged", remedy)
-        try:
-            tile = read_layer(self.tile_path(i, j), self.grid.tile, self.s, a, self.bank.dtype)
         except Exception as error:
-            raise self._unusable(a, i, j, "damaged", remedy) from error
+            raise self._unusable(a, i, j, "damaged", "delete that file and run dmkl kernels again") from error
         if np.isnan(tile[0, 0]):
             raise self._unusable(a, i, j, "missing", "run dmkl kernels again")
         rows, columns = self.grid.span(i), self.grid.span(j)  # a chunk at the edge has its full size on disk
-        return np.ascontiguousarray(tile[: rows.stop - rows.start, : columns.stop - columns.start])
+        return tile[: rows.stop - rows.start, : columns.stop - columns.start]
 
     def _unusable(self, a: int, i: int, j: int, what: str, hint: str) -> UnusableTile:
         return UnusableTile(
@@ -279,9 +280,12 @@ def projected_bytes(grid: Grid, s: int, dtype: FloatType = SINGLE) -> int:
     return grid.tiles * tile_bytes(grid, s, dtype)
 
 
-def tile_bytes(grid: Grid, s: int, dtype: FloatType = SINGLE) -> int:
-    """Bytes of the file of one tile: s layers with their checksums, and the index with its own."""
-    return s * (dtype.itemsize * grid.tile**2 + 4 + 16) + 4
+def tile_bytes(grid: Grid, s: int, dtype: FloatType = SINGLE, *, paged: bool = True) -> int:
+    """Bytes of the file of one tile: s layers with their checksums, and the index with its own.
+
+    Layers begin at pages, unless an earlier version wrote them (`paged`)."""
+    layer = dtype.itemsize * grid.tile**2 + CHECKSUM
+    return (s - 1) * (aligned(layer) if paged else layer) + layer + 16 * s + CHECKSUM
 
 
 def check_space(path: Path, needed: int) -> None:

@@ -34,6 +34,7 @@ from dmkl.errors import ClusterError
 from dmkl.runtime import connections
 from dmkl.runtime.connections import (
     Absence,
+    ClusterSize,
     Note,
     Refused,
     WorkerFacts,
@@ -158,9 +159,10 @@ class WorkerJobs:
     def _logs(self) -> str:
         return self._profile.log_directory or str(self._folder)
 
-    def size(self, client: Client) -> tuple[int, int]:
+    def size(self, client: Client) -> ClusterSize:
         """As the profile says and not as jobs have started: decisions that use it must not depend on the queue."""
-        return self._profile.cores * self._profile.most_jobs, self._profile.worker_bytes * self._profile.least_jobs
+        own = self._profile
+        return ClusterSize(own.most_jobs, own.cores * own.most_jobs, own.worker_bytes * own.least_jobs)
 
     def watch(self, client: Client) -> int:
         return self._watch(list(workers_of(client).values()))
