@@ -177,7 +177,7 @@ def classes_at(case: dict[str, Any], weights: np.ndarray) -> tuple[np.ndarray, n
     """H_k and D_a(beta_k) of every class at these weights."""
     K, Y = ARRAYS[case["kernels"]], np.where(ARRAYS[case["Y"]] > 0, 1.0, -1.0)
     solutions = [
-        solve_class(ClassSvm(K, y, case["C"], case["bias"], weights, np.zeros(len(y)), 1e-9, "smo", False))
+        solve_class(K, ClassSvm(y, case["C"], case["bias"], weights, np.zeros(len(y)), 1e-9, "smo", False))
         for y in np.ascontiguousarray(Y.T)
     ]
     forms = np.array([solution.forms for solution in solutions])
@@ -273,7 +273,7 @@ def test_curvature_is_how_the_gradient_changes() -> None:
     for intercept in (False, True):
 
         def at(p: np.ndarray, b: bool = intercept) -> Any:
-            return solve_class(ClassSvm(K, y, 10.0, b, p, np.zeros(len(y)), 1e-13, "smo", True))
+            return solve_class(K, ClassSvm(y, 10.0, b, p, np.zeros(len(y)), 1e-13, "smo", True))
 
         change = -0.5 * (at(weights + h * step).forms - at(weights - h * step).forms) / (2 * h)
         assert np.allclose(at(weights).curvature @ step, change, rtol=1e-3, atol=1e-3 * np.abs(change).max())

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import scipy.linalg
@@ -41,9 +41,8 @@ CLASS_SVMS = ClassSvmOptions()
 
 @dataclass(frozen=True)
 class ClassSvm:
-    """The SVM of one class on its block at given kernel weights, self-contained, as a task."""
+    """The SVM of one class on its block at given kernel weights, as a task takes it beside the block (s, w, w)."""
 
-    block: FloatArray  # (s, w, w)
     y: Float64  # (w,)
     C: float
     intercept: bool
@@ -65,11 +64,11 @@ class ClassSolution:
     curvature: Float64 | None  # (s, s): second derivatives of H
 
 
-def solve_class(svm: ClassSvm) -> ClassSolution:
+def solve_class(block: FloatArray, svm: ClassSvm) -> ClassSolution:
     """Solve the SVM on the combined block; `Stopped` where it is too late: a few of the classes are of no use."""
     if must_stop():
         raise Stopped
-    block, y, C = svm.block, svm.y, svm.C
+    y, C = svm.y, svm.C
     combined = np.empty(block.shape[1:])
     combine(block, svm.weights, combined)
     oracle = ORACLES[svm.oracle]
@@ -122,12 +121,13 @@ class ClassValues:
 
 
 class Blocks:
-    """A cache of blocks of all kernels over the working sets of a state; the least recently used ones leave first."""
+    """A cache of blocks of all kernels over the working sets of a state, where tasks run; the least recently used ones
+    leave first."""
 
     def __init__(self, problem: Problem, state: State) -> None:
-        self._problem, self._room = problem, state.room
+        self._problem, self._largest, self._room = problem, state.room, problem.stack.room_near(state.room)
         self._sets = [np.flatnonzero(column) for column in state.working.T]
-        self._kept: dict[int, FloatArray] = {}  # in the order of last use
+        self._kept: dict[int, Any] = {}  # blocks, or futures of blocks, in the order of last use
         self._sizes: dict[int, int] = {}  # of the kept ones, in bytes
         self._used = 0
 
@@ -143,11 +143,11 @@ class Blocks:
         """The working set of class k."""
         return self._sets[k]
 
-    def batches(self, classes: Sequence[int]) -> Iterator[tuple[list[int], list[FloatArray]]]:
-        """The classes, kept ones first, as many at a time as fit, with their blocks."""
+    def batches(self, classes: Sequence[int]) -> Iterator[tuple[list[int], list[Any]]]:
+        """The classes, kept ones first, as many at a time as fit, with their blocks as arguments of tasks."""
         kept_first = [k for k in classes if k in self._kept] + [k for k in classes if k not in self._kept]
         for k in kept_first:
-            require_room(k, len(self._sets[k]), self._bytes(k), self._room)
+            require_room(k, len(self._sets[k]), self._bytes(k), self._largest)
         for batch in in_batches(kept_first, lambda some: sum(self._bytes(k) for k in some), self._room):
             self._gather(batch)
             yield batch, [self._kept[k] for k in batch]
@@ -167,7 +167,7 @@ class Blocks:
                 break
             del self._kept[k]
             self._used -= self._sizes.pop(k)
-        found = self._problem.stack.block([self._sets[k] for k in missing])
+        found = self._problem.stack.block_near([self._sets[k] for k in missing])
         self._kept.update(zip(missing, found, strict=True))
 
     def _bytes(self, k: int) -> int:
@@ -213,13 +213,13 @@ class ClassSvms:
         return [found[k] for k in classes]
 
     def _tasks(
-        self, batch: list[int], blocks: list[FloatArray], weights: Float64, tol: float, curved: bool
-    ) -> Iterator[tuple[ClassSvm]]:
-        for k in batch:
+        self, batch: list[int], blocks: list[Any], weights: Float64, tol: float, curved: bool
+    ) -> Iterator[tuple[Any, ClassSvm]]:
+        for k, block in zip(batch, blocks, strict=True):
             W = self._blocks.samples(k)
-            y, block = self._problem.Y[W, k], blocks.pop(0)
+            y = self._problem.Y[W, k]
             warm = self.alpha[k] if k in self.alpha else column(self.coef, k)[W] * y
-            yield (ClassSvm(block, y, self._C, self._intercept, weights, warm, tol, self._problem.oracle, curved),)
+            yield block, ClassSvm(y, self._C, self._intercept, weights, warm, tol, self._problem.oracle, curved)
 
     def keep(self, alpha: dict[int, Float64]) -> None:
         """Make these alpha, over the present working sets, the coefficients of their classes."""

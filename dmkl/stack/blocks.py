@@ -20,6 +20,7 @@ from dmkl._util.machine import Scratch, thread_scratch
 from dmkl._util.types import Float64, FloatArray, FloatType, Mask, Samples
 from dmkl.events import Progress
 from dmkl.runtime import Runtime
+from dmkl.runtime.base import itself
 from dmkl.stack.compiled import cut, mirror, rows_of
 from dmkl.stack.few_samples import gathered
 from dmkl.stack.per_kernel import pieces_of
@@ -136,6 +137,34 @@ def answers(
         reader.observer(Progress("solving", len(answered), len(sets)))
     reader.passes += 1
     return [answered[position] for position in range(len(sets))]
+
+
+def blocks_near(reader: TileReader, sets: Sequence[Samples]) -> list[Any]:
+    """See `KernelStack.block_near`."""
+    request = BlockRequest.of(reader, sets)
+    nearby = reader.source.nearby if reader.runtime.remote else None
+    if nearby is None:
+        blocks = blocks_of(reader, request)
+        return [reader.runtime.hold(itself, block) for block in blocks] if reader.runtime.remote else list(blocks)
+    request = replace(request, sets=[reader.source.places(W) for W in sets])
+    rows = list(nearby.rows)
+    reader.passes += 1
+    return [reader.runtime.hold(cut_block, rows, request.some([position])) for position in range(len(sets))]
+
+
+def cut_block(rows: Sequence[BlockRow], request: BlockRequest) -> FloatArray:
+    """The only block of a request."""
+    blocks = request.allocate(None)
+    for row in rows:
+        fill_block_row(row, request, blocks)
+    return blocks[0]
+
+
+def room_near(reader: TileReader, room: int) -> int:
+    """See `KernelStack.room_near`."""
+    if not reader.runtime.remote or reader.source.nearby is None:
+        return room
+    return int(SHARES.workers * reader.runtime.memory)
 
 
 def combine_near(reader: TileReader, weights: Float64, dtype: DTypeLike | None) -> Any:

@@ -38,7 +38,7 @@ def correlate(reader: TileReader, beta: Float64, kernels: Sequence[int] | None) 
         return sparse
     shared = reader.runtime.hold(itself, np.ascontiguousarray(beta))
     tasks = ((row, shared, kernels) for row in reader.source.rows)
-    products = reader.total(add_tails, correlate_block_row, tasks, reader.grid.blocks)
+    products: Float64 = reader.total(add_tails, correlate_block_row, tasks, reader.grid.blocks)
     reader.passes += 1
     return products
 
@@ -47,7 +47,7 @@ def row_norms(reader: TileReader) -> Float64:
     """See `KernelStack.row_norms`."""
     squares = reader.total(add_tails, square_block_row, ((row,) for row in reader.source.rows), reader.grid.blocks)
     reader.passes += 1
-    return np.sqrt(squares)
+    return np.asarray(np.sqrt(squares))
 
 
 def add(one: Float64, two: Float64) -> Float64:

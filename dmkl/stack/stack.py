@@ -384,6 +384,20 @@ class KernelStack(TileReader):
         """
         return blocks.blocks_of(self, blocks.BlockRequest.of(self, sets, kernels, weights, dtype))
 
+    def block_near(self, sets: Sequence[Samples]) -> list[Any]:
+        """The blocks of all kernels where tasks run, to be taken by many tasks: arrays in this process, or futures of
+        arrays that workers cut and keep; one pass.
+
+        Parameters
+        ----------
+        sets : ascending numbers of samples
+        """
+        return blocks.blocks_near(self, sets)
+
+    def room_near(self, room: int) -> int:
+        """Bytes that such blocks may take: the room in this process, or that of all workers."""
+        return blocks.room_near(self, room)
+
     def answers(
         self,
         function: Callable[..., T],
