@@ -20,7 +20,7 @@ from dmkl.errors import EXIT_CODES, DmklError
 DATA = three_classes(120)
 ARRAYS = {f"X_{name}": np.asarray(view.values) for name, view in DATA.views.items()}
 GAPS = np.where(np.arange(360).reshape(120, 3) == 16, np.nan, 1.0)
-PLACES = "use none, local[:N], slurm[:PROFILE], tcp://HOST:PORT or tls://HOST:PORT of a Dask scheduler, or current"
+PLACES = "use none, local[:N[xT]], slurm[:PROFILE], tcp://HOST:PORT or tls://HOST:PORT of a Dask scheduler, or current"
 CORRECT = "correct it in the configuration, after -s or in the environment"
 
 

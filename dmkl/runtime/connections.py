@@ -151,20 +151,20 @@ class AddressConnection(KnownWorkers):
 
 
 class LocalProcesses(KnownWorkers):
-    """Worker processes on this machine, one thread each, with a scheduler in this process."""
+    """Worker processes on this machine, with a scheduler in this process."""
 
     renewable = True
 
-    def __init__(self, count: int, note: Note = silent) -> None:
+    def __init__(self, count: int, threads: int = 1, note: Note = silent) -> None:
         self.note = note
-        self._count = count
+        self._count, self._threads = count, threads
         self._cluster: LocalCluster | None = None
         self._client: Client | None = None
 
     def connect(self) -> Client:
         self._cluster = LocalCluster(
             n_workers=self._count,
-            threads_per_worker=1,
+            threads_per_worker=self._threads,
             dashboard_address="127.0.0.1:0",  # None would still open port 8787
             silence_logs=logging.CRITICAL,  # errors of tasks come back; others are those of processes that end
         )

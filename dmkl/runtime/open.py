@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -48,9 +49,9 @@ def open_runtime(
     Parameters
     ----------
     cluster
-        'none' runs in this process, 'local[:N]' starts N worker processes, 'tcp://...' and 'tls://...' use a running
-        scheduler, 'current' the current Dask client, 'slurm[:PROFILE]', like the name of every scheduler in
-        `dmkl.runtime.jobs.SCHEDULERS`, starts worker jobs.
+        'none' runs in this process, 'local[:N[xT]]' starts N worker processes of T threads each (1 if left out),
+        'tcp://...' and 'tls://...' use a running scheduler, 'current' the current Dask client, 'slurm[:PROFILE]', like
+        the name of every scheduler in `dmkl.runtime.jobs.SCHEDULERS`, starts worker jobs.
     workers
         Threads of 'none' and processes of 'local'; 0 stands for all cores.
     settings
@@ -132,10 +133,10 @@ def _connection(
         return WorkerJobs(scheduler, profile, folder, note)
     own = construct(AddressSettings, settings, f"[cluster] for '{cluster}'")
     if not cluster.startswith(("tcp://", "tls://")):
-        count = _worker_count(cluster, workers)
+        processes, threads = _local_size(cluster, workers)
         from dmkl.runtime.connections import LocalProcesses
 
-        return LocalProcesses(count, note)
+        return LocalProcesses(processes, threads, note)
     from dmkl.runtime.connections import AddressConnection
     from dmkl.runtime.tls import require_private, security
 
@@ -146,14 +147,16 @@ def _connection(
     return AddressConnection(cluster, None, note)
 
 
-def _worker_count(cluster: str, workers: int) -> int:
-    kind, _, number = cluster.partition(":")
-    if kind == "local" and not number:
-        return workers or cores()
-    if kind != "local" or not number.isdecimal() or int(number) < 1:
+def _local_size(cluster: str, workers: int) -> tuple[int, int]:
+    """The number of worker processes on this machine, and the threads of each."""
+    kind, _, size = cluster.partition(":")
+    if kind == "local" and not size:
+        return workers or cores(), 1
+    found = re.fullmatch(r"([1-9]\d{0,3})(?:x([1-9]\d{0,3}))?", size)
+    if kind != "local" or found is None:
         named = ", ".join(f"{name}[:PROFILE]" for name in SCHEDULERS)
         raise ConfigError(
             f"'{cluster}' is not a cluster",
-            f"use none, local[:N], {named}, tcp://HOST:PORT or tls://HOST:PORT of a Dask scheduler, or current",
+            f"use none, local[:N[xT]], {named}, tcp://HOST:PORT or tls://HOST:PORT of a Dask scheduler, or current",
         )
-    return int(number)
+    return int(found[1]), int(found[2] or 1)
