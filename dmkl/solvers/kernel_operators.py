@@ -15,7 +15,7 @@ from numpy.typing import DTypeLike
 from dmkl._util.jit import jit
 from dmkl._util.machine import Each, threads_of
 from dmkl._util.types import Float64, FloatArray, FloatType, Mask, Samples
-from dmkl.solvers.working_sets import BLOCK_MEMORY
+from dmkl.solvers.working_sets import BLOCK_MEMORY, threads_for
 from dmkl.stack import KernelStack
 from dmkl.stack.compiled import quadratic_forms_of
 
@@ -331,9 +331,8 @@ class StreamedKernels:
         single, chosen = self._single, self._samples[samples]
         if single is None or len(single) * len(chosen) ** 2 * self.dtype.itemsize > self._room:
             return None
-        runtime = self._stack.runtime
         block = self._stack.block([chosen], kernels=[single.tolist()])[0]
-        return BlockKernels(block, threads=1 if runtime.remote else runtime.workers)
+        return BlockKernels(block, threads=threads_for(self._stack.runtime, 1))
 
     def sum_over(self, samples: Samples, weights: Float64, dtype: DTypeLike) -> FloatArray:
         return self._stack.block([self._samples[samples]], weights=weights @ self._sums, dtype=dtype)[0]

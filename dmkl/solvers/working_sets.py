@@ -20,11 +20,12 @@ from typing import ClassVar, Protocol, TypedDict
 
 import numpy as np
 
-from dmkl._util.machine import in_batches
+from dmkl._util.machine import cores, in_batches
 from dmkl._util.stopping import Stopped, must_stop
 from dmkl._util.types import Float64, FloatArray, FloatType, Mask, Samples
 from dmkl.errors import ResourceError
 from dmkl.events import Note
+from dmkl.runtime import Runtime
 from dmkl.solvers.certificate import Certificate
 from dmkl.solvers.problem import Problem
 from dmkl.solvers.state import MethodState, NoState, State, column, dense, with_columns
@@ -467,7 +468,7 @@ class OneVsRest:
         None for the classes that there was no time for.
         """
         problems = []
-        threads = 1 if problem.runtime.remote else max(1, problem.runtime.workers // len(classes))
+        threads = threads_for(problem.runtime, len(classes))
         for position, (k, W) in enumerate(zip(classes, sets, strict=True)):
             y, counts = problem.Y[W, k], problem.counts[W]
             weights = np.atleast_2d(state.weights)[k if state.weights.ndim == 2 else 0, kernels[position]]
@@ -515,6 +516,14 @@ class OneVsRest:
         kernels = self._method.next_kernels(weights, forms)
         state.active[k] = kernels if first and not whole(problem.n) else state.active[k] | kernels
         return bool(better)
+
+
+def threads_for(runtime: Runtime, classes: int) -> int:
+    """Threads for each of so many problems that are solved at once; on a cluster one alone is solved in this process,
+    while the workers wait for it."""
+    if runtime.remote:
+        return cores() if classes == 1 else 1
+    return max(1, runtime.workers // classes)
 
 
 def solve_block(block: object, method: ClassMethod, problem: BlockProblem) -> BlockSolution | None:
