@@ -81,9 +81,9 @@ def tune_run(run: RunContext) -> RunResult:
 
     inputs = prepare_kernels(run, check, fits=search.folds * search.repeats * len(points))
     store, runtime = inputs.store, run.runtime
-    if runtime.remote:  # tasks open the store themselves, so the stack here holds nothing
-        backend = "computed" if store.computed else "disk"
-        stack = open_stack(store, memory=run.memory.limit, runtime=Local(), backend=backend)
+    held = runtime.remote and store.computed  # by workers, but not before the tasks that compute kernels themselves
+    if held:
+        stack = open_stack(store, memory=run.memory.limit, runtime=Local(), backend="computed")
     else:
         stack = run.open_stack()
     tuned = tune(
@@ -112,7 +112,7 @@ def tune_run(run: RunContext) -> RunResult:
     write_atomically(run.directory.path / "tuning.csv", tuned.to_csv().encode())
     write_atomically(run.directory.path / "tuning.svg", draw_tuning(tuned).encode())
     run.listener.tuned(record)
-    if runtime.remote:  # only now are the kernels held by the workers
+    if held:
         stack = run.open_stack()
     return finish(run, inputs, stack, tuned.formulation, record)
 

@@ -12,7 +12,7 @@ forms and scores of coefficients over all samples (`forms_of`, `scores_of`), n t
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ import numpy as np
 from dmkl._util.jit import jit
 from dmkl._util.stopping import Tasks
 from dmkl._util.types import Float64, FloatArray, FloatType, Samples
-from dmkl.runtime import Runtime
+from dmkl.runtime import Local, Runtime
 from dmkl.solvers.precision import sum_dtype
 from dmkl.stack import KernelStack, Source
 
@@ -231,25 +231,19 @@ class HeldBlock:
     """All kernels (s, w, w) in memory."""
 
     def __init__(self, K: FloatArray, dtype: FloatType, runtime: Runtime) -> None:
-        self.K, self._dtype, self._runtime = K, dtype, runtime
+        self.K, self._dtype = K, dtype
+        self._runtime = Local() if runtime.remote else runtime  # the kernels are not sent anywhere
 
     def combined(self, weights: Float64) -> FloatArray:
         total: FloatArray = np.empty(self.K.shape[1:], self._dtype)
         starts = range(0, len(total), OPTIONS.rows)
-        self._map(
-            _combine_rows, [(self.K, weights, start, min(start + OPTIONS.rows, len(total)), total) for start in starts]
-        )
+        rows = [(self.K, weights, start, min(start + OPTIONS.rows, len(total)), total) for start in starts]
+        for _ in self._runtime.map(_combine_rows, rows):
+            pass
         return total
 
     def crossed(self, points: Sequence[Float64], B: Float64) -> Float64:
-        return np.array(self._map(_cross_kernel, [(self.K[a], points, B) for a in range(len(self.K))]))
-
-    def _map(self, function: Callable[..., Any], tasks: list[tuple[Any, ...]]) -> list[Any]:
-        """On local threads, or here if the runtime is a cluster: the kernels are not sent anywhere."""
-        found: Iterable[Any] = (
-            itertools.starmap(function, tasks) if self._runtime.remote else self._runtime.map(function, tasks)
-        )
-        return list(found)
+        return np.array(list(self._runtime.map(_cross_kernel, [(kernel, points, B) for kernel in self.K])))
 
 
 class StreamedBlock:
