@@ -17,12 +17,15 @@ from dmkl import KernelStack
 from dmkl.events import Event, Note
 from dmkl.oracles import solve_svm
 from dmkl.problems.norms import MixedNorm
+from dmkl.runtime import Local
 from dmkl.solvers import automatic, newton, working_sets
-from dmkl.solvers.kernel_operators import BlockKernels
+from dmkl.solvers.kernel_operators import BlockKernels, StreamedKernels
 from dmkl.solvers.newton import WeightModel, ball_minimum, curvature_of, solve_newton
 from dmkl.solvers.simplex_qp import simplex_qp
 from dmkl.solvers.svm_by_parts import svm_by_parts
-from tests.conftest import with_options
+from dmkl.stack import open_stack
+from dmkl.store import KernelStore
+from tests.conftest import whole, with_options
 
 GROUPS = np.array([0, 0, 1, 1, 2, 2])
 FORMULATIONS: list[Any] = [
@@ -170,6 +173,28 @@ def test_an_svm_by_parts_is_that_of_all_samples(most: int) -> None:
     assert abs(beta.sum()) <= 1e-9
     dual = alpha.sum() - 0.5 * beta @ np.tensordot(theta, K, 1) @ beta
     assert dual == pytest.approx(whole.dual, rel=1e-3)
+
+
+@pytest.mark.parametrize("where", ["threads", "workers"])
+def test_an_svm_by_parts_adds_the_kernels_up_once(
+    store: KernelStore, where: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The tiles of the sum are held where tasks run: the kernels are read in two passes, whatever the rounds are."""
+    small = replace(working_sets.BLOCK_MEMORY, smallest_part=20)
+    monkeypatch.setattr("dmkl.solvers.kernel_operators.BLOCK_MEMORY", small)
+    runtime = Local(2) if where == "threads" else request.getfixturevalue("two_workers")
+    stack = open_stack(store.path, runtime=runtime)
+    y, C = np.where(np.arange(store.n) % 3 == 1, 1.0, -1.0), np.full(store.n, 2.0)
+    kernels = StreamedKernels(stack, np.eye(store.s), np.arange(store.n), room=130_000)
+    assert kernels.largest_sum < store.n
+    theta = np.full(store.s, 1.0 / store.s)
+    beta, products = svm_by_parts(kernels, theta, y, C, np.zeros(store.n), 1e-4)
+    assert stack.passes == 2
+    K = whole(store)
+    np.testing.assert_allclose(products, K @ beta, rtol=1e-6, atol=1e-6)
+    best = solve_svm(np.tensordot(theta, K, 1), y, C, tol=1e-8)
+    dual = np.abs(beta).sum() - 0.5 * beta @ (theta @ products)
+    assert dual == pytest.approx(best.dual, rel=2e-4)
 
 
 @pytest.fixture

@@ -183,6 +183,9 @@ class KernelOperator(Protocol):
     def largest_sum(self) -> int:
         """The number of samples of which a weighted sum fits in memory."""
 
+    def alone(self, weights: Float64, dtype: FloatType) -> KernelOperator | None:
+        """The weighted sum as the only kernel, in this type, where a product with it takes less than one with all kernels."""
+
 
 @dataclass(frozen=True)
 class ThreadOptions:
@@ -273,16 +276,21 @@ class BlockKernels:
     def largest_sum(self) -> int:
         return self.n
 
+    def alone(self, weights: Float64, dtype: FloatType) -> None:
+        return None
+
     def _each(self, kernels: int) -> AbstractContextManager[Each]:
         return threads_of(self._threads if kernels * self.n**2 >= THREADS.least else 1)
 
 
 @dataclass(frozen=True)
 class StreamOptions:
-    """What is said before kernels are read in passes: how many of them noisy labels took (n = 16,000 to 54,000)."""
+    """What is said before kernels are read in passes: how many of them noisy labels took (n = 16,000 to 54,000); and
+    when kernels are added up first."""
 
     passes: int = 10  # where the weighted sum fits in memory,
     passes_by_parts: int = 15  # and where it does not: 14 to 39, many of them over some of the samples
+    many: int = 3  # kernels with weight, from which on a pass that adds them up saves later passes
 
 
 STREAMS = StreamOptions()
@@ -341,6 +349,13 @@ class StreamedKernels:
     def largest_sum(self) -> int:
         fits = int(np.sqrt(self._room / (BLOCK_MEMORY.in_flight * np.dtype(np.float32).itemsize)))
         return min(self.n, max(fits, BLOCK_MEMORY.smallest_part))
+
+    def alone(self, weights: Float64, dtype: FloatType) -> StreamedKernels | None:
+        total = weights @ self._sums
+        if np.count_nonzero(total) < STREAMS.many:
+            return None
+        stack = self._stack.summed(total, dtype, self._room)
+        return None if stack is None else StreamedKernels(stack, np.ones((1, 1)), self._samples, self._room)
 
     @property
     def _single(self) -> Samples | None:

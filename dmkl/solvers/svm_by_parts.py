@@ -6,6 +6,9 @@ A round solves for a part of the samples, the others staying where they are: tho
 part through its linear term. The part holds the free samples and those that violate the optimality conditions most, as
 many as fit. A pass then brings the scores of all samples up to date, and with them the certificate. So samples at
 either bound need no memory, and the free ones with those that still change have to fit.
+
+Where the tiles of the weighted sum fit, here or on the workers of a cluster, they are made first and held: then a round
+reads one matrix in place of s, and only the first and the last pass read the kernels.
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ from dmkl.oracles import relative_gap, svm_bounds
 from dmkl.oracles.base import balance, fresh_scores
 from dmkl.oracles.smo import maximised
 from dmkl.solvers.kernel_operators import KernelOperator
+from dmkl.solvers.precision import sum_dtype
 
 
 @dataclass(frozen=True)
@@ -73,17 +77,19 @@ def svm_by_parts(
         alpha = np.clip(alpha, 0.0, C)
         balance(alpha, y, C)
         products = kernels.products(alpha * y) if alpha.any() else np.zeros((len(theta), len(y)))
-    beta = alpha * y
-    most = kernels.largest_sum
+    beta = first = alpha * y
+    scores, most = theta @ products, kernels.largest_sum
+    total: KernelOperator | None = None  # the weighted sum, once it is worth holding
     reached = -np.inf
     for _ in range(OPTIONS.rounds):
-        scores = theta @ products
         primal, dual, level = svm_bounds(beta, scores, y, C, 1.0, True)
         gap, before, reached = relative_gap(primal, dual), reached, dual
         if gap <= tol or dual <= before or must_stop():
             break
         part = _movable(beta, y - scores - level, y, C, most)
-        K = kernels.sum_over(part, theta, np.dtype(np.float32))
+        total = total or kernels.alone(theta, sum_dtype(kernels.dtype, kernels.n, tol))
+        summed, weights = (kernels, theta) if total is None else (total, np.ones(1))
+        K = summed.sum_over(part, weights, np.dtype(np.float32))
         view = K.view()
         view.flags.writeable = False  # as the oracle's compiled variant has it
         own = beta[part].copy()
@@ -98,7 +104,13 @@ def svm_by_parts(
         change = np.zeros(len(y))
         change[part] = own - beta[part]
         beta = beta + change
-        products = products + kernels.products(change)
+        if total is None:
+            products = products + kernels.products(change)
+            scores = theta @ products
+        else:
+            scores = scores + total.products(change)[0]
+    if total is not None:
+        products = products + kernels.products(beta - first)
     return beta, products
 
 

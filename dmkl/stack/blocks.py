@@ -25,8 +25,8 @@ from dmkl.stack.compiled import cut, mirror, rows_of
 from dmkl.stack.few_samples import gathered
 from dmkl.stack.per_kernel import pieces_of
 from dmkl.stack.score import combine_tile
-from dmkl.stack.sources import BlockRow, TileReader
-from dmkl.stack.tiles import SHARES
+from dmkl.stack.sources import BlockRow, Source, TileReader
+from dmkl.stack.tiles import SHARES, HeldRow, HeldSource, WorkerSource
 
 T = TypeVar("T")
 COMBINED = -1  # in place of a kernel's number: the weighted sum
@@ -176,6 +176,27 @@ def combine_near(reader: TileReader, weights: Float64, dtype: DTypeLike | None) 
     spans = [reader.grid.span(i) for i in range(reader.grid.blocks)]
     reader.passes += 1
     return reader.runtime.hold(assemble_matrix, reader.n, spans, pieces)
+
+
+def summed(reader: TileReader, weights: Float64, dtype: FloatType, room: float) -> Source | None:
+    """The weighted sum as a source of one kernel, its tiles where tasks run; None if they do not fit; one pass.
+
+    The room is that in this process; on a cluster it is the workers' own."""
+    grid, runtime = reader.grid, reader.runtime
+    room = SHARES.workers * runtime.memory if runtime.remote else room
+    if grid.tiles * grid.tile**2 * dtype.itemsize > room:
+        return None
+    reader.passes += 1
+    if runtime.remote:
+        rows = [runtime.hold(sum_block_row, row, weights, dtype) for row in reader.source.rows]
+        return WorkerSource(rows, grid, 1, runtime=runtime, dtype=dtype)
+    return HeldSource(list(reader.each_row(sum_block_row, weights, dtype)), grid, 1, dtype=dtype)
+
+
+def sum_block_row(row: BlockRow, weights: Float64, dtype: FloatType) -> HeldRow:
+    """The tiles of the weighted sum in a block row."""
+    tiles = {(0, j): combine_tile(row, j, weights).astype(dtype, copy=False) for j in row.grid.kept(row.i)}
+    return HeldRow(row.grid, row.i, 1, tiles)
 
 
 def gather_block_row(row: BlockRow, request: BlockRequest) -> list[FloatArray]:

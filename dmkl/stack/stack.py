@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, DTypeLike
 
 from dmkl._util.machine import Budget, cores
 from dmkl._util.tiling import Grid
-from dmkl._util.types import Float64, FloatArray, Mask, Samples, StrPath
+from dmkl._util.types import Float64, FloatArray, FloatType, Mask, Samples, StrPath
 from dmkl.config import KernelConfig, construct
 from dmkl.data import Dataset, make_view
 from dmkl.errors import ConfigError
@@ -437,6 +437,23 @@ class KernelStack(TileReader):
     def combine_near(self, weights: Float64, *, dtype: DTypeLike | None = None) -> Any:
         """The weighted sum where tasks run: the matrix itself in this process, a future of it on a cluster."""
         return blocks.combine_near(self, np.asarray(weights, dtype=np.float64), dtype)
+
+    def summed(self, weights: Float64, dtype: FloatType, room: float) -> KernelStack | None:
+        """A stack of one kernel, the weighted sum, whose tiles are held where tasks run: products with it read s times
+        less. None if they do not fit; one pass.
+
+        Parameters
+        ----------
+        weights : (s,)
+        dtype : of the sum
+        room : bytes that it may take in this process; on a cluster the workers' memory decides
+        """
+        source = blocks.summed(self, np.asarray(weights, dtype=np.float64), dtype, room)
+        if source is None:
+            return None
+        stack = KernelStack(source, names=["sum"], runtime=self.runtime, memory=self.memory)
+        stack.observer = self.observer
+        return stack
 
     def expand(self, alpha: Float64) -> Float64:
         """Scores `sum_a K_a' alpha[a]` (n, m) of coefficients for every kernel apart; one pass.
