@@ -191,17 +191,27 @@ class Rule:
     def _cost(self, name: str) -> float:
         return self.costs.newton() if name == NEWTON else self._interior
 
-    def hopeless(self, tol: float, following: str | None = None) -> Hopeless:
+    def hopeless(self, tol: float, following: str | None = None) -> Judge:
         """Whether a method that aims at this gap should give up, for it to ask after every SVM.
 
         `following` is the method that would come next, the first of `names` if left out.
         """
-        forecast, factor = Forecast(tol, self.costs.svm), self._options.hopeless
+        factor = self._options.hopeless
         least = min(self.costs.interior(), self.costs.cone())  # known before the ranks are
+        return Judge(
+            Forecast(tol, self.costs.svm),
+            lambda left: left > factor * least and left > factor * self._cost(following or self.names[0]),
+        )
 
-        def judge(gap: float, steps: int) -> bool:
-            forecast.add(gap, steps)
-            left = forecast.left
-            return left > factor * least and left > factor * self._cost(following or self.names[0])
 
-        return judge
+class Judge:
+    """Says after every SVM whether a method should give up, and remembers the answer."""
+
+    def __init__(self, forecast: Forecast, too_much: Callable[[float], bool]) -> None:
+        self._forecast, self._too_much = forecast, too_much
+        self.gave_up = False
+
+    def __call__(self, gap: float, steps: int) -> bool:
+        self._forecast.add(gap, steps)
+        self.gave_up = self._too_much(self._forecast.left)
+        return self.gave_up

@@ -9,7 +9,6 @@ tolerance hands over to the next: none is best on every problem, and a proof cou
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -295,10 +294,14 @@ class MixedNormMethod(ClassMethod):
             mirror = WEIGHTS_METHODS[MIRROR]
             trial = partial(solve_mirror, options=TRIAL, hopeless=rule.hopeless(mirror.share * problem.tol))
             yield self._by_weights(problem, replace(mirror, solve=trial, svm_steps=TRIAL.svm_steps))
-        for name, following in itertools.zip_longest(rule.names, rule.names[1:]):
+        names = list(rule.names)
+        while names:
+            name = names.pop(0)
             if name == NEWTON:
-                tol = self.options.block_share * problem.tol
-                yield self._newton(problem, rule.hopeless(tol, INTERIOR) if following == INTERIOR else None)
+                judge = rule.hopeless(self.options.block_share * problem.tol, INTERIOR) if INTERIOR in names else None
+                yield self._newton(problem, judge)
+                if judge is not None and judge.gave_up:
+                    names.sort(key=lambda one: one != INTERIOR)
             elif name == INTERIOR:
                 solve = solve_low_rank if rule.low_rank else solve_full_rank
                 yield self._by_weights(problem, replace(WEIGHTS_METHODS[INTERIOR], solve=solve))
