@@ -21,6 +21,7 @@ from dmkl.solvers.state import DIGEST
 from dmkl.stack import open_stack
 from dmkl.store import KernelStore
 from dmkl.store.format import LayoutOptions
+from dmkl.store.store import opened
 
 __all__ = ["folder"]  # a fixture
 VSKL = ("-s", "formulation.name=vskl", "-s", "solve.tol=1e-6", "-q")
@@ -34,6 +35,7 @@ def disk(tmp_path: Path) -> Iterator[Path]:
     if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=640k", "dmkl", str(path)], capture_output=True).returncode:
         pytest.skip("mounting a file system is not allowed here")
     yield path
+    opened.cache_clear()  # its tile files are mapped
     subprocess.run(["umount", str(path)], check=True)
 
 

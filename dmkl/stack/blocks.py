@@ -30,6 +30,7 @@ from dmkl.stack.tiles import SHARES, HeldRow, HeldSource, WorkerSource
 
 T = TypeVar("T")
 COMBINED = -1  # in place of a kernel's number: the weighted sum
+CHUNKS = 4  # of blocks for each worker's thread: each chunk reads all tiles, and the last ones level what others took
 
 
 @dataclass(frozen=True)
@@ -128,7 +129,7 @@ def answers(
             reader.observer(Progress("solving", len(result), len(sets)))
         return result
     request = replace(request, sets=[reader.source.places(W) for W in sets])
-    found = chunks(request.sizes(), runtime.workers, SHARES.blocks * runtime.memory / runtime.workers)
+    found = chunks(request.sizes(), CHUNKS * runtime.workers, SHARES.blocks * runtime.memory / runtime.workers)
     rows = list(nearby.rows)
     parts = ((rows, request.some(chunk), function, [questions[p] for p in chunk]) for chunk in found)
     answered: dict[int, T] = {}
