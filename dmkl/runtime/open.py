@@ -151,9 +151,9 @@ def _worker_count(cluster: str, workers: int) -> int:
     if kind == "local" and not number:
         return workers or cores()
     if kind != "local" or not number.isdecimal() or int(number) < 1:
-        named = ", ".join(f"{name}[:PROFILE]" for name in SCHEDULERS)
         raise ConfigError(
             f"'{cluster}' is not a cluster",
-            f"use none, local[:N], {named}, tcp://HOST:PORT or tls://HOST:PORT of a Dask scheduler, or current",
+            f"use none, local[:N], SCHEDULER[:PROFILE] ({', '.join(SCHEDULERS)}), tcp://HOST:PORT or tls://HOST:PORT "
+            "of a Dask scheduler, or current",
         )
     return int(number)
