@@ -302,7 +302,7 @@ def test_doctor_finds_this_machine_well(folder: Path, capsys: pytest.CaptureFixt
     assert "PROBLEM" not in shown
     assert "oracle smo: solved a tiny SVM" in shown
     looked_at = {line.split()[1].rstrip(":") for line in shown.splitlines()}
-    assert {"python", "numpy", "compiler", "threads", "memory", "disk", "slurm", "dashboard", "bokeh"} <= looked_at
+    assert {"python", "numpy", "compiler", "threads", "memory", "disk", "schedulers", "dashboard", "bokeh"} <= looked_at
 
 
 def test_doctor_names_what_is_missing(

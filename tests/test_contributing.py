@@ -28,7 +28,7 @@ WALKS = {  # the test that names the new thing
     "solver": r"test_methods\.py::\w+\[LpMKL-alternating\] PASSED",
     "metric": r"test_metrics\.py::\w+\[matthews-multiclass\] PASSED",
     "report-part": r"test_report\.py::\w+\[support\] PASSED",
-    "scheduler": r"test_schedulers\.py::\w+\[oar\] PASSED",
+    "scheduler": r"test_schedulers\.py::\w+\[torque\] PASSED",
     "source": r"test_sources\.py::\w+\[products\] PASSED",
 }
 

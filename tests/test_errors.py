@@ -20,7 +20,8 @@ from dmkl.errors import EXIT_CODES, DmklError
 DATA = three_classes(120)
 ARRAYS = {f"X_{name}": np.asarray(view.values) for name, view in DATA.views.items()}
 GAPS = np.where(np.arange(360).reshape(120, 3) == 16, np.nan, 1.0)
-PLACES = "use none, local[:N[xT]], slurm[:PROFILE], tcp://HOST:PORT or tls://HOST:PORT of a Dask scheduler, or current"
+SCHEDULERS = "SCHEDULER[:PROFILE] (slurm, moab, pbs, sge, lsf, htcondor, oar)"
+PLACES = f"use none, local[:N[xT]], {SCHEDULERS}, tcp://HOST:PORT or tls://HOST:PORT of a Dask scheduler, or current"
 CORRECT = "correct it in the configuration, after -s or in the environment"
 
 
@@ -254,6 +255,27 @@ CASES = [
     ),
     Case("train config.toml --cluster local:none", {}, 2, "'local:none' is not a cluster", PLACES),
     Case("train config.toml --dry-run", {}, 2, "--dry-run prints the script of worker jobs", "add --cluster slurm"),
+    Case(
+        "train config.toml --dry-run --cluster pbs",
+        {"cluster/slurm.toml": ""},
+        2,
+        "no cluster profile cluster/pbs.toml or /nobody/.config/dmkl/pbs.toml",
+        "make one: mkdir -p cluster; dmkl cluster profile pbs > cluster/pbs.toml",
+    ),
+    Case(
+        "train config.toml --dry-run --cluster htcondor",
+        {"cluster/htcondor.toml": 'queue = "long"'},
+        2,
+        "HTCondor has no queues, so the profile cannot ask for 'long'",
+        "leave queue out; requirements go into job_extra_directives",
+    ),
+    Case(
+        "train config.toml --dry-run --cluster htcondor",
+        {"cluster/htcondor.toml": 'job_extra_directives = ["-l long"]'},
+        2,
+        "'-l long' is not a line of HTCondor's submit description",
+        'write job_extra_directives like "requirements = Memory > 8000"',
+    ),
     Case(
         "train config.toml --memory 1MB",
         {},
@@ -508,7 +530,14 @@ CASES = [
         {},
         2,
         "dmkl submit needs a batch scheduler, not 'local:2'",
-        "use --cluster slurm[:PROFILE]",
+        f"use --cluster {SCHEDULERS}",
+    ),
+    Case(
+        "submit config.toml --cluster htcondor",
+        {"cluster/htcondor.toml": 'interface = "lo"'},
+        2,
+        "dmkl submit cannot run a coordinator as a job of HTCondor",
+        "run dmkl train on a machine with condor_submit; after an interruption the same command continues",
     ),
     Case("init", {}, 2, "no data file is named", "e.g. dmkl init photos.npz; see dmkl init --help"),
     Case("init none.csv", {}, 4, "no such file: none.csv", "check the path; relative ones count from the config file"),

@@ -425,6 +425,29 @@ def test_as_many_jobs_as_there_is_work_for(folder: Path, tmp_path: Path, monkeyp
     until(lambda: not jobs())
 
 
+def test_many_workers_are_one_array_and_are_replaced_one_by_one(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
+    monkeypatch.setattr("dmkl.runtime.jobs.workers.OPTIONS", WatchOptions(array=2))
+    monkeypatch.chdir(folder)
+    with open_runtime("slurm", settings={"jobs": 2}, folder=tmp_path) as runtime:
+        assert list(runtime.map(abs, [(-1,)])) == [1]
+        numbers = numbers_in_queue()
+        assert sorted(number.partition("_")[2] for number in numbers) == ["0", "1"]
+        assert len({number.partition("_")[0] for number in numbers}) == 1
+        slurm_says("scancel", numbers[0])
+        assert list(runtime.map(slow, ((x,) for x in range(40)))) == list(range(40))
+        left = numbers_in_queue()
+        assert numbers[1] in left
+        assert [number for number in left if "_" not in number]
+    until(lambda: not jobs())
+
+
+def numbers_in_queue() -> list[str]:
+    return sorted(slurm_says("squeue", "-h", "-r", "-t", "PENDING,RUNNING", "-o", "%i"))
+
+
 def test_a_run_whose_jobs_come_and_go_gives_the_same_model(folder: Path) -> None:
     limits = ("-s", "cluster.minimum_jobs=1", "-s", "cluster.maximum_jobs=3")
     process = begin(folder, "adapt", *limits)

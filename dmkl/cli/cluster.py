@@ -41,14 +41,14 @@ def keys(output: str | None, console: Console) -> None:
 @click.argument("scheduler", metavar="SCHEDULER")
 @output_options
 def profile(scheduler: str, console: Console) -> None:
-    """Print a profile for a batch scheduler, such as slurm: every key with its default and its meaning.
+    """Print a profile for a batch scheduler: every key with its default and its meaning.
 
-    For example: dmkl cluster profile slurm > slurm.toml
+    SCHEDULER is slurm, moab, pbs, sge, lsf, htcondor or oar. For example: dmkl cluster profile slurm > slurm.toml
     """
     from dmkl.runtime.jobs import SCHEDULERS
     from dmkl.runtime.jobs.profile import template
 
-    text = template(scheduler, SCHEDULERS[scheduler].title)
+    text = template(scheduler, SCHEDULERS[scheduler].title, SCHEDULERS[scheduler].notes)
     if not console.as_json:
         console.text(text.rstrip("\n"))
     console.result({"profile": text})

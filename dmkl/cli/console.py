@@ -393,8 +393,8 @@ cluster_options = _stacked(
     click.option(
         "--cluster",
         metavar="WHERE",
-        help="Where tasks run: none, local[:N[xT]], a batch scheduler (slurm[:PROFILE]), or tcp://HOST:PORT (tls://) "
-        "of a Dask scheduler.",
+        help="Where tasks run: none, local[:N[xT]], SCHEDULER[:PROFILE] (a batch scheduler: slurm, moab, pbs, sge, "
+        "lsf, htcondor, oar), or tcp://HOST:PORT (tls://) of a Dask scheduler.",
     ),
     click.option(
         "--workers", type=click.IntRange(1), metavar="N", help="Number of threads, when tasks run in this process."

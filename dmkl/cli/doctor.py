@@ -20,7 +20,7 @@ from dmkl.errors import DmklError
 
 OLDEST_PYTHON = (3, 11)
 EXTRAS = (
-    ("dask-jobqueue", "slurm", "for --cluster slurm"),
+    ("dask-jobqueue", "jobs", "for batch schedulers, such as --cluster slurm"),
     ("bokeh", "dashboard", "for Dask's dashboard"),
     ("pyarrow", "parquet", "for .parquet files"),
     ("matplotlib", "plot", "for figures"),
@@ -81,16 +81,18 @@ def _extras() -> Iterator[Finding]:
 def _schedulers() -> Iterator[Finding]:
     from dmkl.runtime.jobs import SCHEDULERS
 
+    absent = []
     for name, scheduler in SCHEDULERS.items():
         missing = scheduler.missing()
         found = [program for program in scheduler.programs if program not in missing]
         if not found:
-            needed = f"only needed for --cluster {name} and dmkl submit"
-            yield Finding(name, True, f"no {scheduler.title} commands here ({needed})")
+            absent.append(scheduler.title)
         elif missing:
             yield Finding(name, False, f"{', '.join(missing)} not found, though {', '.join(found)} are; correct PATH")
         else:
             yield Finding(name, True, f"{', '.join(found)} found")
+    if absent:
+        yield Finding("schedulers", True, f"no commands of {', '.join(absent)} here (only needed for their jobs)")
 
 
 def _dashboard() -> Iterator[Finding]:

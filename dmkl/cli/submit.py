@@ -29,10 +29,10 @@ def submit(
     console: Console,
     **named: object,
 ) -> None:
-    """Submit `dmkl train` as a batch job that starts its own worker jobs (by default through SLURM: --cluster slurm).
+    """Submit `dmkl train` as a batch job that starts its own worker jobs.
 
-    Shortly before its time limit the job returns to the queue, and later continues from its last checkpoint. Follow it
-    with: dmkl status RUN.
+    Without --cluster, the batch scheduler of this machine is used. Shortly before its time limit the job returns to
+    the queue, and later continues from its last checkpoint. Follow it with: dmkl status RUN.
     """
     from dmkl.config import from_environment
     from dmkl.run import RunDirectory, read_experiment
@@ -46,8 +46,8 @@ def submit(
     experiment = read_experiment(source, example, overrides)
     scheduler = find_scheduler(cluster)
     if scheduler is None:
-        known = ", ".join(f"--cluster {name}[:PROFILE]" for name in SCHEDULERS)
-        raise ConfigError(f"dmkl submit needs a batch scheduler, not '{cluster}'", f"use {known}")
+        known = f"use --cluster SCHEDULER[:PROFILE] ({', '.join(SCHEDULERS)})"
+        raise ConfigError(f"dmkl submit needs a batch scheduler, not '{cluster}'", known)
     profile = read_profile(cluster, experiment.config.cluster)
     require_private(profile.interface, tls=profile.tls, insecure=profile.insecure)
     run = RunDirectory(Path(output or Path("runs", experiment.name)).absolute())

@@ -97,7 +97,9 @@ class RunConfig:
     """Where the run takes place, and the resources it may use."""
 
     cluster: str = key(
-        "none", "none, local[:N[xT]], a batch scheduler (slurm[:PROFILE]), tcp://host:port or tls://host:port"
+        "none",
+        "none, local[:N[xT]], a batch scheduler[:PROFILE] (slurm, moab, pbs, sge, lsf, htcondor, oar), tcp://host:port "
+        "or tls://host:port",
     )
     workers: int = key(0, "threads of the in-process run; 0 = all cores")
     memory: str = key("", "resident memory to stay under, e.g. '4 GB'; default: 60 % of the free memory")

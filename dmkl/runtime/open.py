@@ -154,9 +154,9 @@ def _local_size(cluster: str, workers: int) -> tuple[int, int]:
         return workers or cores(), 1
     found = re.fullmatch(r"([1-9]\d{0,3})(?:x([1-9]\d{0,3}))?", size)
     if kind != "local" or found is None:
-        named = ", ".join(f"{name}[:PROFILE]" for name in SCHEDULERS)
         raise ConfigError(
             f"'{cluster}' is not a cluster",
-            f"use none, local[:N[xT]], {named}, tcp://HOST:PORT or tls://HOST:PORT of a Dask scheduler, or current",
+            f"use none, local[:N[xT]], SCHEDULER[:PROFILE] ({', '.join(SCHEDULERS)}), tcp://HOST:PORT or "
+            "tls://HOST:PORT of a Dask scheduler, or current",
         )
     return int(found[1]), int(found[2] or 1)

@@ -184,7 +184,7 @@ class KernelOperator(Protocol):
         """The number of samples of which a weighted sum fits in memory."""
 
     def alone(self, weights: Float64, dtype: FloatType) -> KernelOperator | None:
-        """The weighted sum as the only kernel, in this type, where a product with it takes less than one with all kernels."""
+        """The weighted sum as the only kernel, in this type; None where a product with it takes no less."""
 
 
 @dataclass(frozen=True)

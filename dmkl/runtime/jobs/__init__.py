@@ -9,6 +9,7 @@ Another scheduler is one file with a subclass of `Scheduler`, and one line here.
 
 from __future__ import annotations
 
+import getpass
 import os
 import re
 import shutil
@@ -18,10 +19,10 @@ from pathlib import Path
 from typing import ClassVar, NamedTuple
 
 from dmkl._util.registry import Registry
-from dmkl.errors import ClusterError
+from dmkl.errors import ClusterError, ConfigError
 from dmkl.runtime.jobs.profile import CoordinatorProfile, Profile
 
-PENDING = "PENDING"  # the state of a job that waits in the queue, whatever the scheduler calls it
+PENDING, RUNNING, HELD = "PENDING", "RUNNING", "held"  # states and a reason, whatever the scheduler calls them
 
 
 class QueuedJob(NamedTuple):
@@ -29,44 +30,65 @@ class QueuedJob(NamedTuple):
 
     name: str
     state: str
-    reason: str
+    reason: str = ""
 
 
 class Scheduler(ABC):
-    """One batch scheduler. A subclass sets the attributes, and says how its queue reads and what its jobs ask for."""
+    """One batch scheduler. A subclass sets the attributes, and says how its queue reads and what its jobs ask for.
+
+    In `queue`, `{user}` stands for the name of the user.
+    """
 
     title: ClassVar[str]  # its name in messages
     cluster_class: ClassVar[str]  # of dask_jobqueue
     directive: ClassVar[str]  # the beginning of a line of the job script that the scheduler reads
     submit: ClassVar[tuple[str, ...]]  # followed by the path of a script; prints the job's number
+    reads_stdin: ClassVar[bool] = False  # whether `submit` reads the script from its standard input instead
+    number: ClassVar[str] = r"\d+"  # regular expression: the job's number in what `submit` prints
     cancel: ClassVar[tuple[str, ...]]  # followed by the numbers of jobs
-    requeue: ClassVar[tuple[str, ...]]  # followed by a job's number
     queue: ClassVar[tuple[str, ...]]  # prints what `read_queue` reads
+    nothing_queued: ClassVar[str] = ""  # the error message of `queue` when there are no jobs, if that is an error
     show_queue: ClassVar[str]  # the command for a person who wants to see the queue
-    job_number: ClassVar[str]  # shell expressions: the number of the job that runs the script,
-    restarts: ClassVar[str]  # and how often it has been requeued
+    own_command: ClassVar[str] = ""  # a command that tells it from a scheduler whose commands have the same names
+    job_number: ClassVar[str]  # shell expression: the number of the job that runs the script
+    requeue: ClassVar[str] = ""  # shell command: ends this job, back into the queue; "": it submits its script again
+    sends_notice: ClassVar[bool] = False  # whether a directive has USR1 sent before the walltime; else a timer does
+    array: ClassVar[str] = ""  # the directive that makes a job an array of jobs NUMBER_0 to NUMBER_{last}
+    array_index: ClassVar[str] = ""  # shell expression: the index in the array of the job that runs the script
     variables: ClassVar[str]  # how the environment variables begin that describe a job to itself
     kept_variables: ClassVar[tuple[str, ...]] = ()  # those that do not
     transient: ClassVar[tuple[str, ...]] = ()  # parts of the messages of failures that pass by themselves
+    notes: ClassVar[tuple[str, ...]] = ()  # what its users must know when they write a profile
     command_seconds: ClassVar[float] = 20.0  # limit for one command
 
     @abstractmethod
     def read_queue(self, output: str) -> dict[str, QueuedJob]:
-        """The jobs in the output of `queue`, by number: the digits alone, as dask-jobqueue stores them."""
+        """The jobs in the output of `queue`, by number, written as `number` finds it in the output of `submit`."""
 
     @abstractmethod
-    def worker_options(self, profile: Profile, logs: Path) -> dict[str, object]:
-        """Arguments of dask-jobqueue's job class that only this scheduler has: account, memory, walltime; and
+    def worker_options(self, profile: Profile, name: str, logs: Path) -> dict[str, object]:
+        """Arguments of dask-jobqueue's job class that only this scheduler has: queue, account, memory, walltime; and
         `job_extra_directives`, which name the log file in the folder `logs`."""
 
-    @abstractmethod
     def coordinator_directives(self, own: CoordinatorProfile, name: str, log: Path, notice: float) -> list[str]:
-        """What the coordinator's job asks for: its name and log, to be requeued when its node fails, the signal USR1
-        `notice` seconds before its walltime, queue, account, cores, memory and walltime."""
+        """What the coordinator's job asks for: its name and log, to be requeued when its node fails, queue, account,
+        cores, memory and walltime; with `sends_notice`, the signal USR1 `notice` seconds before the walltime.
+
+        A scheduler without this method cannot run a coordinator.
+        """
+        raise ConfigError(
+            f"dmkl submit cannot run a coordinator as a job of {self.title}",
+            f"run dmkl train on a machine with {self.submit[0]}; after an interruption the same command continues",
+        )
+
+    def extra_directives(self, lines: list[str]) -> object:
+        """Directives as dask-jobqueue's job class takes them."""
+        return lines
 
     def missing(self) -> list[str]:
         """Commands of the scheduler that are not on this machine."""
-        return [name for name in self.programs if shutil.which(name) is None]
+        other = self.own_command and shutil.which(self.own_command) is None
+        return [name for name in self.programs if other or shutil.which(name) is None]
 
     @property
     def programs(self) -> tuple[str, ...]:
@@ -81,15 +103,27 @@ class Scheduler(ABC):
 
     def submit_script(self, path: Path) -> str:
         """Submit a job script; the job's number."""
-        output = self.command(*self.submit, str(path))
-        number = re.search(r"\d+", output)
+        if self.reads_stdin:
+            output = self.command(*self.submit, given=path.read_text(encoding="utf-8"))
+        else:
+            output = self.command(*self.submit, str(path))
+        number = re.search(self.number, output)
         if number is None:
             raise OSError(f"{self.submit[0]} printed no job number: {output.strip()!r}")
         return number[0]
 
     def jobs(self, name: str = "") -> dict[str, QueuedJob]:
         """This user's jobs in the queue, by number; only those of a name if one is given."""
-        found = self.read_queue(self.command(*self.queue))
+        try:
+            output = self.command(*(word.replace("{user}", getpass.getuser()) for word in self.queue))
+        except OSError as error:
+            if not self.nothing_queued or self.nothing_queued not in str(error):
+                raise
+            output = ""
+        try:
+            found = self.read_queue(output)
+        except (ValueError, LookupError, TypeError, AttributeError, SyntaxError) as error:  # the last one: of XML
+            raise OSError(f"{self.queue[0]} printed no queue: {output.strip()[:80]!r}") from error
         return {number: job for number, job in found.items() if name in ("", job.name)}
 
     def cancel_jobs(self, name: str) -> None:
@@ -97,11 +131,17 @@ class Scheduler(ABC):
         if left := self.jobs(name):
             self.command(*self.cancel, *left)
 
-    def command(self, *words: str) -> str:
-        """The output of a command; OSError when it fails or takes too long."""
+    def command(self, *words: str, given: str | None = None) -> str:
+        """The output of a command, which reads the text `given`; OSError when it fails or takes too long."""
         try:
             done = subprocess.run(
-                words, capture_output=True, text=True, timeout=self.command_seconds, check=False, env=self.environment()
+                words,
+                input=given,
+                capture_output=True,
+                text=True,
+                timeout=self.command_seconds,
+                check=False,
+                env=self.environment(),
             )
         except subprocess.TimeoutExpired as error:
             raise OSError(f"{words[0]} took more than {self.command_seconds:.0f} s") from error
@@ -133,3 +173,9 @@ def default_scheduler() -> str:
 
 
 SCHEDULERS.register("slurm", "dmkl.runtime.jobs.slurm:SLURM")
+SCHEDULERS.register("moab", "dmkl.runtime.jobs.moab:MOAB")  # before PBS, whose commands its machines have too
+SCHEDULERS.register("pbs", "dmkl.runtime.jobs.pbs:PBS")
+SCHEDULERS.register("sge", "dmkl.runtime.jobs.sge:SGE")
+SCHEDULERS.register("lsf", "dmkl.runtime.jobs.lsf:LSF")
+SCHEDULERS.register("htcondor", "dmkl.runtime.jobs.htcondor:HTCONDOR")
+SCHEDULERS.register("oar", "dmkl.runtime.jobs.oar:OAR")

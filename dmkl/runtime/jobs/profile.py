@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -121,6 +121,10 @@ class Profile:
         stagger = max(LIMITS.least_stagger, min(LIMITS.stagger_share * whole, LIMITS.most_stagger))
         return whole - LIMITS.margin - stagger, stagger
 
+    def allows(self, directive: str) -> bool:
+        """Whether the site takes a directive."""
+        return not any(part in directive for part in self.job_directives_skip)
+
     @property
     def submission(self) -> CoordinatorProfile:
         """The coordinator's job, its empty values filled in from the workers'."""
@@ -175,7 +179,7 @@ def _find(cluster: str) -> Path:
     known = sorted({path.stem for place in PLACES for path in place.expanduser().glob("*.toml")})
     made = f"make one: mkdir -p {PLACES[0]}; dmkl cluster profile {scheduler} > {PLACES[0]}/{scheduler}.toml"
     searched = " or ".join(str(path) for path in candidates)
-    raise ConfigError(f"no cluster profile {searched}", did_you_mean(name, known) if known else made)
+    raise ConfigError(f"no cluster profile {searched}", did_you_mean(name, known) if named and known else made)
 
 
 def _check(profile: Profile, where: str) -> None:
@@ -194,13 +198,15 @@ def _check(profile: Profile, where: str) -> None:
         raise ConfigError(f"port of {where} should be below 65536")
 
 
-def template(name: str, title: str) -> str:
+def template(name: str, title: str, notes: Sequence[str] = ()) -> str:
     """A profile with every key, its default and its meaning, as TOML: valid, and for this one machine.
 
     Parameters
     ----------
     name, title
         The scheduler's name in --cluster and in messages.
+    notes
+        Lines on what is particular to the scheduler.
     """
     own = {"interface": "lo"}
     meanings = {"interface": 'of scheduler and workers; "lo" is this machine only'}
@@ -212,6 +218,8 @@ def template(name: str, title: str) -> str:
         "#",
         '# An interface that other machines reach, such as "ib0", needs tls = true and keys: `dmkl cluster keys` makes',
         "# them in a folder that all nodes see; or insecure = true on a network that nobody else uses.",
+        *(["#"] if notes else []),
+        *(f"# {note}" for note in notes),
         "",
     ]
     for table in (Profile, CoordinatorProfile):

@@ -17,10 +17,12 @@ class Slurm(Scheduler):
     directive = "#SBATCH"
     submit = ("sbatch", "--parsable")
     cancel = ("scancel",)
-    requeue = ("scontrol", "requeue")
-    queue = ("squeue", "--me", "-h", "-o", "%A|%T|%r|%j")
+    queue = ("squeue", "--me", "-h", "-r", "-o", "%i|%T|%r|%j")
     show_queue = "squeue --me"
-    job_number, restarts = "$SLURM_JOB_ID", "${SLURM_RESTART_COUNT:-0}"
+    job_number = "$SLURM_JOB_ID"
+    requeue = 'scontrol requeue "$SLURM_JOB_ID"'
+    sends_notice = True
+    array, array_index = "--array=0-{last}", "$SLURM_ARRAY_TASK_ID"
     variables, kept_variables = "SLURM", ("SLURM_CONF", "SLURM_CLUSTERS")
     transient = (
         "Unable to contact",
@@ -35,8 +37,9 @@ class Slurm(Scheduler):
         lines = (line.split("|", 3) for line in output.splitlines())
         return {line[0]: QueuedJob(line[3], line[1], line[2]) for line in lines if len(line) == 4}
 
-    def worker_options(self, profile: Profile, logs: Path) -> dict[str, object]:
+    def worker_options(self, profile: Profile, name: str, logs: Path) -> dict[str, object]:
         return {
+            "queue": profile.queue or None,
             "account": profile.account or None,
             "job_mem": f"{megabytes(profile.memory)}M",
             "walltime": clock_time(profile.walltime),

@@ -21,14 +21,15 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from distributed import Client, Status
+from distributed.deploy.spec import ProcessInterface
 
-from dmkl._util.files import make_folder, write_json
+from dmkl._util.files import make_folder, write_atomically, write_json
 from dmkl._util.units import parse_seconds
 from dmkl.errors import ClusterError
 from dmkl.runtime import connections
@@ -51,7 +52,7 @@ from dmkl.runtime.tls import require_private, security
 
 NAME = "dmkl"  # of the Dask cluster; its workers are dmkl-0, dmkl-1 ...
 Arguments = dict[str, Any]  # keyword arguments of dask-jobqueue, which is untyped
-SCHEDULER_FILE, STATE_FILE = "scheduler.json", "state.json"
+SCHEDULER_FILE, STATE_FILE, ARRAY_SCRIPT = "scheduler.json", "state.json", "workers.sh"
 
 
 @dataclass(frozen=True)
@@ -72,6 +73,8 @@ class WatchOptions:
         Options of Dask's `adapt`. A job is given back after a minute without work: a new one has to queue.
     longest_delay
         Seconds, the longest wait before jobs that keep ending early are started again.
+    array
+        The number of jobs from which on they are first submitted as one job array, where the scheduler has arrays.
     """
 
     starting: float = 120.0
@@ -80,6 +83,7 @@ class WatchOptions:
     death_timeout: int = 60
     adaptation: Mapping[str, str | int] = field(default_factory=lambda: {"interval": "5s", "wait_count": 12})
     longest_delay: float = 60.0
+    array: int = 8
 
 
 OPTIONS = WatchOptions()
@@ -97,6 +101,7 @@ class WorkerJobs:
         self._options = OPTIONS
         self._security = security(profile.tls)
         self._failures: list[str] = []  # messages of submissions that failed
+        self._array: dict[str, str] = {}  # numbers of jobs in an array, by the names of the workers that they will be
         self._cluster: Any = None
         self._client: Client | None = None
         self._connected: dict[str, float] = {}  # when a job's worker was first seen
@@ -125,6 +130,7 @@ class WorkerJobs:
 
     def _start(self) -> None:
         self._failures.clear()
+        self._array.clear()
         secure = {"protocol": "tls://", "security": self._security} if self._security else {}
         options: dict[str, object] = {"dashboard_address": "127.0.0.1:0", "port": self._profile.port}
         if self._profile.interface:
@@ -135,6 +141,7 @@ class WorkerJobs:
             scheduler_options=options,
             silence_logs=logging.CRITICAL,
             failures=self._failures,
+            array=self._array,
             **secure,
             **job_options(self._scheduler, self._profile, self._folder),
         )
@@ -143,7 +150,22 @@ class WorkerJobs:
             limits = {"minimum_jobs": self._profile.least_jobs, "maximum_jobs": self._profile.maximum_jobs}
             self._cluster.adapt(**limits, **self._options.adaptation)
         else:
+            self._submit_array()
             self._cluster.scale(self._profile.jobs)
+
+    def _submit_array(self) -> None:
+        """Submit many jobs with one command; what is gone later is replaced one by one."""
+        count = array_size(self._scheduler, self._profile)
+        if not count:
+            return
+        path = self._folder / ARRAY_SCRIPT
+        write_atomically(path, worker_script(self._scheduler, self._profile, self._folder).encode())
+        try:
+            number = self._scheduler.submit_script(path)
+        except OSError as error:  # a site may allow no arrays, or only short ones
+            self.note(f"{self._scheduler.submit[0]} refused a job array ({error}); the jobs are submitted one by one")
+            return
+        self._array |= {f"{NAME}-{index}": f"{number}_{index}" for index in range(count)}
 
     def _await_first(self) -> None:
         absence = Absence()
@@ -220,7 +242,7 @@ class WorkerJobs:
         states: dict[str, int] = {}
         for job in jobs.values():
             states[job.state] = states.get(job.state, 0) + 1
-        reasons = sorted({job.reason for job in jobs.values() if job.state == PENDING} - {"None"})
+        reasons = sorted({job.reason for job in jobs.values() if job.state == PENDING} - {"None", ""})
         facts = {"workers": workers, "jobs": states, "reasons": reasons, "relaunched": self._relaunched}
         where = {"host": platform.node(), "pid": os.getpid(), "user": getpass.getuser()}
         with contextlib.suppress(Exception):  # a full disk is reported where it matters
@@ -257,10 +279,21 @@ async def _remove_entries(cluster: Any, names: list[str]) -> None:
             entry.status = Status.closed
 
 
+def array_size(scheduler: Scheduler, profile: Profile) -> int:
+    """The number of worker jobs that are first submitted as one job array; 0 if jobs are submitted one by one."""
+    fixed = 0 if profile.maximum_jobs else profile.jobs
+    arrays = scheduler.array and profile.allows(scheduler.array)
+    return fixed if arrays and fixed >= OPTIONS.array else 0
+
+
 def worker_script(scheduler: Scheduler, profile: Profile, folder: Path) -> str:
-    """The script of the first worker job, as it is submitted; nothing is started or written."""
+    """The script of the first worker job, or of the array of all of them, as it is submitted; nothing is started or
+    written."""
     secure = {"protocol": "tls://", "security": security(profile.tls)} if profile.tls else {}
-    job = job_class(scheduler)(None, f"{NAME}-0", **secure, **job_options(scheduler, profile, folder))
+    count = array_size(scheduler, profile)
+    more = [scheduler.array.format(last=count - 1)] if count else []
+    name = f"{NAME}-{scheduler.array_index if count else 0}"
+    job = job_class(scheduler)(None, name, **secure, **job_options(scheduler, profile, folder, more))
     return str(job.job_script())
 
 
@@ -269,16 +302,18 @@ def job_name(folder: Path) -> str:
     return f"dmkl-{hashlib.blake2b(str(folder.absolute()).encode(), digest_size=4).hexdigest()}"
 
 
-def job_options(scheduler: Scheduler, profile: Profile, folder: Path) -> Arguments:
-    """A profile as dask-jobqueue's arguments. All that matter are set, so that its own configuration files do not."""
+def job_options(scheduler: Scheduler, profile: Profile, folder: Path, more: Sequence[str] = ()) -> Arguments:
+    """A profile and `more` directives as dask-jobqueue's arguments. All that matter are set, so that its own
+    configuration files do not."""
     logs = Path(profile.log_directory).expanduser().absolute() if profile.log_directory else folder.absolute()
     arguments = ["--dashboard-address", "127.0.0.1:0"]
     if profile.lifetime:
         lifetime, stagger = profile.lifetime
         arguments += ["--lifetime", f"{lifetime:.0f}s", "--lifetime-stagger", f"{stagger:.0f}s"]
-    own: Arguments = scheduler.worker_options(profile, logs)
+    own: Arguments = scheduler.worker_options(profile, job_name(folder), logs)
+    ours = [line for line in own.get("job_extra_directives", ()) if profile.allows(f"{scheduler.directive} {line}")]
+    directives = [*ours, *profile.job_extra_directives, *more]
     return {
-        "queue": profile.queue or None,
         "cores": profile.cores,
         "processes": 1,
         "memory": f"{profile.worker_bytes} B",
@@ -292,7 +327,7 @@ def job_options(scheduler: Scheduler, profile: Profile, folder: Path) -> Argumen
         "death_timeout": OPTIONS.death_timeout,
         "scheduler_file": str(folder.absolute() / SCHEDULER_FILE),
         **own,
-        "job_extra_directives": [*own.get("job_extra_directives", ()), *profile.job_extra_directives],
+        "job_extra_directives": scheduler.extra_directives(directives),
     }
 
 
@@ -301,6 +336,8 @@ def job_class(scheduler: Scheduler) -> Any:
     base: Any = getattr(dask_jobqueue(), scheduler.cluster_class).job_cls
 
     class WorkerJob(base):  # type: ignore[misc] # dask-jobqueue is imported at run time only, and untyped
+        job_id_regexp = f"(?P<job_id>{scheduler.number})"
+
         def __init__(
             self,
             _address: object = None,
@@ -308,12 +345,18 @@ def job_class(scheduler: Scheduler) -> Any:
             *,
             scheduler_file: str,
             failures: list[str] | None = None,
+            array: dict[str, str] | None = None,
             **options: Any,
         ) -> None:
             super().__init__(f"--scheduler-file {shlex.quote(scheduler_file)}", name, **options)
             self._failures = failures if failures is not None else []
+            self._array = array if array is not None else {}
 
         async def start(self) -> None:
+            if self.name in self._array:
+                self.job_id = self._array.pop(self.name)
+                await ProcessInterface.start(self)
+                return
             try:
                 await super().start()
             except (RuntimeError, OSError, ValueError) as error:
@@ -327,7 +370,8 @@ def job_class(scheduler: Scheduler) -> Any:
 
         @staticmethod
         async def _call(cmd: list[str], **options: Any) -> str:
-            return str(await base._call(cmd, env=scheduler.environment(), **options))
+            heard = [word.removesuffix(" 2> /dev/null") for word in cmd]  # LSF's command would say nothing
+            return str(await base._call(heard, env=scheduler.environment(), **options))
 
     return WorkerJob
 
@@ -340,7 +384,7 @@ def dask_jobqueue() -> Any:
     try:
         import dask_jobqueue
     except ImportError:
-        raise Refused("dask-jobqueue is not installed", "pip install 'dmkl[slurm]'") from None
+        raise Refused("dask-jobqueue is not installed", "pip install 'dmkl[jobs]'") from None
     finally:
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGINT, before)
