@@ -18,7 +18,6 @@ from dmkl.data import Dataset, View
 from dmkl.errors import ResourceError
 from dmkl.kernels import Bank, plan_bank, row_means, tile_sums
 from dmkl.runtime import Runtime
-from dmkl.runtime.base import itself
 from dmkl.stack import KernelStack, Source
 from dmkl.stack.features import FeatureSource
 from dmkl.stack.tiles import HeldRow, HeldSource, WorkerSource
@@ -75,7 +74,7 @@ class TrainingSet:
         indefinite = [a for a, function in enumerate(functions) if function.indefinite]
         unproven = [a for a, function in enumerate(functions) if function.unproven]
         if runtime.remote:
-            samples = runtime.hold(itself, self)
+            samples = runtime.share(self)
             held = [runtime.hold(compute_block_row, samples, i) for i in rows]
             source = WorkerSource(
                 held,

@@ -67,6 +67,10 @@ class Runtime(Protocol):
         On a cluster a reference comes back in place of the value: it is for arguments of `map` and `hold` only.
         """
 
+    def share(self, value: R) -> R:
+        """Give a value that was computed or held to every process in which tasks run, before tasks take it: they run
+        where their arguments are. On a cluster a reference comes back, as from `hold`."""
+
     def close(self) -> None:
         """Release what was opened for this runtime, and the scratch memory in workers that others use."""
 
@@ -160,6 +164,9 @@ class Local:
 
     def hold(self, function: Callable[..., R], *arguments: object) -> R:
         return self._timed(function, arguments)
+
+    def share(self, value: R) -> R:
+        return value
 
     def close(self) -> None:
         pass

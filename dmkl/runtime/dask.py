@@ -26,7 +26,7 @@ from dmkl._util import stopping
 from dmkl._util.machine import keep_freed
 from dmkl.errors import ClusterError
 from dmkl.runtime import connections
-from dmkl.runtime.base import PairwiseSum
+from dmkl.runtime.base import PairwiseSum, itself
 from dmkl.runtime.blas import one_blas_thread
 from dmkl.runtime.connections import Absence, ClientConnection, Connection, Refused
 from dmkl.runtime.timeline import Timeline
@@ -44,6 +44,8 @@ class RecoveryOptions:
     ----------
     in_flight
         Tasks per worker thread that may be running or waiting for their turn.
+    reduced
+        Times as many, where results stay on the workers and half of the tasks only add them up.
     poll
         Seconds without a result before the workers are looked at.
     attention
@@ -65,6 +67,7 @@ class RecoveryOptions:
     """
 
     in_flight: int = 4
+    reduced: int = 4
     poll: float = 5.0
     attention: float = 0.5
     look: float = 30.0
@@ -168,7 +171,7 @@ class DaskRuntime:
         try:
             for task in tasks:
                 found.add(submitted(function, task))
-                while len(pending) >= self._options.in_flight * self.workers:
+                while len(pending) >= self._options.reduced * self._options.in_flight * self.workers:
                     finished()
             last = found.total()
             while pending:
@@ -180,6 +183,14 @@ class DaskRuntime:
 
     def hold(self, function: Callable[..., R], *arguments: object) -> R:
         return cast(R, self._submit(RemoteValue(function, arguments, held=True)))  # tasks receive the value itself
+
+    def share(self, value: R) -> R:
+        remote = value if isinstance(value, RemoteValue) else self._submit(RemoteValue(itself, (value,), held=True))
+        if self.processes > 1:
+            self._result(remote, fetched=False)
+            with contextlib.suppress(*GONE):  # then one process has it, and the others fetch it
+                self.client.replicate([self._place(remote)])
+        return cast(R, remote)
 
     def _submit(self, remote: RemoteValue[R]) -> RemoteValue[R]:
         while True:

@@ -153,7 +153,8 @@ class _WholeMatrix:
     def step(self, problem: Problem, state: State) -> State:
         if self._prepared is None:
             combined = problem.stack.combine_near(state.weights, dtype=_dtype(problem))
-            self._prepared = problem.runtime.hold(_prepare, problem.oracle, combined)
+            prepared = problem.runtime.hold(_prepare, problem.oracle, combined)
+            self._prepared = problem.runtime.share(prepared) if problem.m > 1 else prepared
         classes = np.flatnonzero(state.gap > problem.tol)
         coef, intercept = {}, state.intercept.copy()
         primal, dual = state.primal.copy(), state.dual.copy()

@@ -26,7 +26,6 @@ from dmkl._util.stopping import end_if_late, must_stop
 from dmkl._util.types import Float64, FloatArray, Mask, Samples
 from dmkl.problems.mikl import MIKL
 from dmkl.problems.norms import TINY, GroupNorm
-from dmkl.runtime.base import itself
 from dmkl.solvers.mikl_compact import (
     CompactPoint,
     Grams,
@@ -216,7 +215,7 @@ class CoefficientSets:
         rows = stack.pick(union)
         if 2 * size <= shared_room:  # else float32 rows are converted piece by piece in every product
             rows = rows.astype(np.float64, copy=False)
-        held = problem.runtime.hold(itself, rows)
+        held = problem.runtime.share(rows)
         # the norm of K_y does not depend on the labels: classes with the same rows have the same step size
         alike = len(batch) > 1 and all((own.sets[k][union] == COMPACT).all() for k in batch)
         step = next(iter(problem.runtime.map(step_of, [(held, n)]))) if alike else 0.0
@@ -241,7 +240,7 @@ class CoefficientSets:
             values[place if apart else 0] += gram
         layers = np.full(problem.stack.s if apart else 1, -1)
         layers[kernels if apart else slice(1)] = np.arange(len(values))
-        grams: Grams = problem.runtime.hold(itself, Grams(layers, values))
+        grams: Grams = problem.runtime.share(Grams(layers, values))
         return grams
 
     def _compact(self, problem: Problem, state: State, k: int) -> CompactProblem:

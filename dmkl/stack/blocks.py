@@ -8,7 +8,6 @@ every kernel.
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar, cast
@@ -30,7 +29,8 @@ from dmkl.stack.tiles import SHARES, HeldRow, HeldSource, WorkerSource
 
 T = TypeVar("T")
 COMBINED = -1  # in place of a kernel's number: the weighted sum
-CHUNKS = 4  # of blocks for each worker's thread: each chunk reads all tiles, and the last ones level what others took
+CHUNK_SHARE = 0.5  # of a thread's part of the blocks that are left, in the next chunk,
+LEAST_CHUNK = 0.2  # but no less than this share of a thread's part of all blocks
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,7 @@ def answers(
             reader.observer(Progress("solving", len(result), len(sets)))
         return result
     request = replace(request, sets=[reader.source.places(W) for W in sets])
-    found = chunks(request.sizes(), CHUNKS * runtime.workers, SHARES.blocks * runtime.memory / runtime.workers)
+    found = chunks(request.sizes(), runtime.workers, SHARES.blocks * runtime.memory / runtime.workers)
     rows = list(nearby.rows)
     parts = ((rows, request.some(chunk), function, [questions[p] for p in chunk]) for chunk in found)
     answered: dict[int, T] = {}
@@ -272,26 +272,28 @@ def assemble_matrix(n: int, rows: Sequence[slice], pieces: Sequence[list[FloatAr
     return matrix
 
 
-def chunks(sizes: Sequence[int], number: int, room: float) -> list[list[int]]:
-    """Positions of blocks of these sizes in `number` chunks, more where one would be larger than `room`: the largest
-    first, each to the chunk that has least."""
-    number = max(1, min(number, len(sizes)))
-    while True:
-        filled: list[tuple[int, int]] = [(0, chunk) for chunk in range(number)]
-        members: list[list[int]] = [[] for _ in range(number)]
-        for position in sorted(range(len(sizes)), key=lambda position: -sizes[position]):
-            used, chunk = heapq.heappop(filled)
-            members[chunk].append(position)
-            heapq.heappush(filled, (used + sizes[position], chunk))
-        if number == len(sizes) or max(filled)[0] <= room:
-            return members
-        number += 1
+def chunks(sizes: Sequence[int], workers: int, room: float) -> list[list[int]]:
+    """Positions of blocks of these sizes in chunks of at most `room`, the largest blocks first: large chunks, because
+    each of them reads all tiles, and then smaller ones, which level what the others took."""
+    order = sorted(range(len(sizes)), key=lambda position: -sizes[position])
+    left, found = sum(sizes), []
+    least = LEAST_CHUNK * left / workers
+    while order:
+        most, chunk = min(room, max(CHUNK_SHARE * left / workers, least)), [order.pop(0)]
+        size = sizes[chunk[0]]
+        while order and size + sizes[order[0]] <= most:
+            size += sizes[order[0]]
+            chunk.append(order.pop(0))
+        found.append(chunk)
+        left -= size
+    return found
 
 
 def answer_chunk(
     rows: Sequence[BlockRow], request: BlockRequest, function: Callable[..., T], questions: Sequence[tuple[object, ...]]
 ) -> list[T]:
-    """`function(block, *question)` for each set."""
+    """`function(block, *question)` for each set. All sets are cut from one tile after the other: cutting set by set
+    would read all tiles from memory for each of them."""
     blocks = request.allocate(thread_scratch())
     for row in rows:
         fill_block_row(row, request, blocks)

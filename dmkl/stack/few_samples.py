@@ -14,7 +14,6 @@ import numpy as np
 
 from dmkl._util.types import Float64, FloatArray, Mask, Samples
 from dmkl.events import Progress
-from dmkl.runtime.base import itself
 from dmkl.stack.sources import Source, TileReader
 
 T = TypeVar("T")
@@ -58,7 +57,7 @@ def _by_rows(
     support = np.flatnonzero(coef.any(axis=1))
     if not len(support):
         return
-    held = reader.runtime.hold(itself, np.ascontiguousarray(coef[support]))
+    held = reader.runtime.share(np.ascontiguousarray(coef[support]))
     spans = [np.arange(span.start, span.stop) for span in map(reader.grid.span, range(reader.grid.blocks))]
     tasks = ((reader.source, rows, support, held, *arguments) for rows in spans)
     for done, answer in enumerate(zip(spans, reader.runtime.map(function, tasks), strict=True), 1):

@@ -12,7 +12,6 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from dmkl._util.types import Float64, FloatArray, Samples
-from dmkl.runtime.base import itself
 from dmkl.stack.compiled import multiply_both_ways, rows_of
 from dmkl.stack.few_samples import sparse_products
 from dmkl.stack.score import SCORES
@@ -22,7 +21,7 @@ from dmkl.stack.sources import BlockRow, TileReader
 def expand(reader: TileReader, alpha: Float64) -> Float64:
     """See `KernelStack.expand`."""
     kernels = np.flatnonzero(alpha.any(axis=(1, 2))).tolist()
-    shared = reader.runtime.hold(itself, np.ascontiguousarray(alpha, dtype=np.float64))
+    shared = reader.runtime.share(np.ascontiguousarray(alpha, dtype=np.float64))
     tasks = ((row, shared, kernels) for row in reader.source.rows)
     scores = reader.total(add, expand_block_row, tasks, reader.grid.blocks)
     reader.passes += 1
@@ -36,7 +35,7 @@ def correlate(reader: TileReader, beta: Float64, kernels: Sequence[int] | None) 
     if sparse is not None:
         reader.passes += 1
         return sparse
-    shared = reader.runtime.hold(itself, np.ascontiguousarray(beta))
+    shared = reader.runtime.share(np.ascontiguousarray(beta))
     tasks = ((row, shared, kernels) for row in reader.source.rows)
     products: Float64 = reader.total(add_tails, correlate_block_row, tasks, reader.grid.blocks)
     reader.passes += 1
@@ -66,7 +65,7 @@ def reach(reader: TileReader, others: Samples, coef: Float64, weights: Float64 |
     """See `KernelStack.reach`; `others` are numbered as in the source that has all samples."""
     support = np.flatnonzero(coef.any(axis=1))
     used = range(reader.s) if weights is None else np.flatnonzero(np.atleast_2d(weights).any(axis=0)).tolist()
-    held = reader.runtime.hold(itself, np.ascontiguousarray(coef[support]))
+    held = reader.runtime.share(np.ascontiguousarray(coef[support]))
     arguments = used, reader.source.places(support), others, held, weights
     rows = reader.source.whole.rows
     scores = reader.total(add, reach_block_row, ((row, *arguments) for row in rows), len(rows))

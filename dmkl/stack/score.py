@@ -5,8 +5,9 @@ All sums are in float64, over tiles and kernels in ascending order: the same bit
 
 from __future__ import annotations
 
+import functools
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,7 +16,6 @@ from scipy.sparse import csc_array
 from dmkl._util.tiling import Grid
 from dmkl._util.types import Float64, FloatArray, Mask, Samples
 from dmkl.errors import SolverError
-from dmkl.runtime.base import itself
 from dmkl.stack.compiled import TOGETHER, add_four, add_one, multiply_both_ways, rows_of
 from dmkl.stack.few_samples import sparse_scores
 from dmkl.stack.sources import BlockRow, TileReader
@@ -39,30 +39,41 @@ def apply(reader: TileReader, coef: Float64, weights: Float64, forms: bool | Mas
     if sparse is not None:
         reader.passes += 1
         return Applied(*sparse)
-    shared = reader.runtime.hold(itself, csc_array(coef))
+    shared = reader.runtime.share(csc_array(coef))
     least = coef.shape[1] if asked is None and weights.ndim == 1 else 1  # a sum of kernels is multiplied once a task
     found = portions(reader.grid, reader.s, least)
     rows = reader.source.rows
     tasks = (
-        (rows[i], shared, weights[..., span], None if asked is None else asked[:, span], span.start)
-        for i, span in found
+        (
+            [(rows[i], columns) for i, columns in runs],
+            shared,
+            weights[..., span],
+            None if asked is None else asked[:, span],
+            span.start,
+        )
+        for runs, span in found
     )
-    total = reader.total(add_scores, score_block_row, tasks, len(found))
+    total = reader.total(add_scores, score_runs, tasks, len(found))
     reader.passes += 1
     return Applied(total.scores, total.forms)
 
 
-def portions(grid: Grid, s: int, least: int = 1) -> list[tuple[int, slice]]:
-    """Block rows and kernels, with about equal numbers of values, at least so many kernels each: the tasks of a pass.
+def portions(grid: Grid, s: int, least: int = 1) -> list[tuple[list[tuple[int, range]], slice]]:
+    """The tasks of a pass, each with about as many kernel values as another: runs of tiles (i, j), j >= i, as block
+    rows with ranges of columns, and kernels. Kernels are divided, into parts of at least so many, where there are fewer
+    tiles than tasks.
 
     They are the same on any number of workers."""
-    rows = [s * len(grid.kept(i)) * grid.tile**2 for i in range(grid.blocks)]
-    size = max(sum(rows) / SCORES.tasks, SCORES.values)
+    pairs = [(i, j) for i in range(grid.blocks) for j in range(i, grid.blocks)]
+    tasks = max(1, min(SCORES.tasks, round(len(pairs) * s * grid.tile**2 / SCORES.values)))
+    parts = max(1, min(tasks // len(pairs), s // least))
+    edges = np.linspace(0, s, parts + 1).astype(int).tolist()
     found = []
-    for i, values in enumerate(rows):
-        parts = max(1, min(round(values / size), s // least))
-        edges = np.linspace(0, s, parts + 1).astype(int).tolist()
-        found += [(i, slice(start, stop)) for start, stop in itertools.pairwise(edges)]
+    for some in np.array_split(np.array(pairs), min(tasks, len(pairs))):
+        rows, first = np.unique(some[:, 0], return_index=True)
+        ends = [*(first[1:] - 1), len(some) - 1]
+        runs = [(int(i), range(some[a, 1], some[b, 1] + 1)) for i, a, b in zip(rows, first, ends, strict=True)]
+        found += [(runs, slice(start, stop)) for start, stop in itertools.pairwise(edges)]
     return found
 
 
@@ -84,13 +95,13 @@ class ScoreOptions:
     ----------
     few_classes : up to this many classes a tile is read once as it is; for more, converting it for matrix products in
         float64 is faster
-    tasks : a pass has about so many if it has enough to do,
-    values : each with about so many kernel values at least
+    tasks : a pass has so many if it has enough to do,
+    values : each with about so many kernel values
     """
 
     few_classes: int = 8
     tasks: int = 32
-    values: float = 4e6
+    values: float = 6e7
 
 
 SCORES = ScoreOptions()
@@ -112,19 +123,27 @@ def add_scores(one: BlockRowScores, two: BlockRowScores) -> BlockRowScores:
     return BlockRowScores(one.start, scores, None if one.forms is None or two.forms is None else one.forms + two.forms)
 
 
+def score_runs(
+    runs: Sequence[tuple[BlockRow, range]], coef: csc_array, weights: Float64, asked: Mask | None, first: int
+) -> BlockRowScores:
+    """What some columns of some block rows contribute."""
+    parts = (score_block_row(row, columns, coef, weights, asked, first) for row, columns in runs)
+    return functools.reduce(add_scores, parts)
+
+
 def score_block_row(
-    row: BlockRow, coef: csc_array, weights: Float64, asked: Mask | None, first: int = 0
+    row: BlockRow, columns: range, coef: csc_array, weights: Float64, asked: Mask | None, first: int
 ) -> BlockRowScores:
     """Scores `sum_a weights[k, a] K_a coef[:, k]` of every class k, forms `coef[:, k]' K_a coef[:, k]` where asked; of
-    the kernels from the first on for which there are weights."""
+    these columns of tiles, and the kernels from the first on for which there are weights."""
     grid, i = row.grid, row.i
     start = grid.span(i).start
     work = _Work(coef[start:].T.toarray(order="C"), None if asked is None else np.zeros(asked.shape))
     m = coef.shape[1]
     everyone = np.arange(m)
     if asked is None and weights.ndim == 1 and m > 1:
-        for j in range(i, grid.blocks):
-            at = grid.span(j).start - grid.span(i).start
+        for j in columns:
+            at = grid.span(j).start - start
             work.add_tile(combine_tile(row, j, weights, first), at, everyone, np.ones(m), everyone[:0], 0)
         return BlockRowScores(start, np.ascontiguousarray(work.scores.T), None)
     weighed = np.atleast_2d(weights != 0).any(axis=0)
@@ -133,13 +152,14 @@ def score_block_row(
     if asked is not None and work.forms is not None and len(alone):
         askers = np.flatnonzero(asked[:, alone].any(axis=1))
         forms = row.forms(first + alone, work.coefs[askers].T)
-        if forms is not None:
-            work.forms[np.ix_(askers, alone)] = np.where(asked[np.ix_(askers, alone)], forms.T, 0.0)
+        if forms is not None:  # those of the whole block row, which count once
+            if columns.start == i:
+                work.forms[np.ix_(askers, alone)] = np.where(asked[np.ix_(askers, alone)], forms.T, 0.0)
             wanted = weighed
     kernels = np.flatnonzero(weighed | wanted)
     users = list(_users(weights, asked, kernels, m))
-    for j in range(i, grid.blocks):
-        at = grid.span(j).start - grid.span(i).start
+    for j in columns:
+        at = grid.span(j).start - start
         for tile, own in zip(row.tiles((first + kernels).tolist(), j), users, strict=True):
             work.add_tile(tile, at, *own)
     forms = None

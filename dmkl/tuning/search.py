@@ -25,7 +25,6 @@ from dmkl.model import leading_metric
 from dmkl.problems import FORMULATIONS, Formulation
 from dmkl.problems.base import Candidates, Constant, Values
 from dmkl.runtime import Local, Runtime
-from dmkl.runtime.base import itself
 from dmkl.solvers import describe, grid
 from dmkl.stack import KernelStack
 from dmkl.tuning.fold_path import FoldPath, open_on_worker, scores_along, scores_on_worker
@@ -223,11 +222,12 @@ def _scores(stack: KernelStack, tasks: Sequence[FoldPath], runtime: Runtime) -> 
         return
     portable = stack.source.portable
     if portable is not None:
-        shared = runtime.hold(open_on_worker, stack.over(portable, runtime=Local(1), backend=portable.backend))
+        there = stack.over(portable, runtime=Local(1), backend=portable.backend)
+        shared = runtime.hold(open_on_worker, there)
     elif stack.runtime.remote:
         raise SolverError("kernels that only the workers of a cluster hold cannot be tuned over", "store them first")
     else:
-        shared = runtime.hold(itself, stack)
+        shared = runtime.share(stack)
     for found in runtime.map(scores_on_worker, ((shared, task) for task in tasks)):
         yield from found
 
