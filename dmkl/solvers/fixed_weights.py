@@ -20,6 +20,7 @@ from dmkl._util.types import Float64, FloatArray, FloatType, Mask, Samples
 from dmkl.oracles import ORACLES, PreparedKernel, SvmResult, svm_bounds
 from dmkl.problems.losses import Loss
 from dmkl.problems.uniform import UniformMKL
+from dmkl.runtime import Local
 from dmkl.solvers.certificate import Certificate
 from dmkl.solvers.kernel_operators import BlockKernels, StreamedKernels
 from dmkl.solvers.loss_blocks import OWN_MATRICES, LossClassMethod, LossMethodName, first_samples
@@ -151,15 +152,16 @@ class _WholeMatrix:
         return state if problem.start is None else replace(state, coef=problem.start.coef)
 
     def step(self, problem: Problem, state: State) -> State:
+        runtime = problem.runtime if problem.m > 1 else Local(1)  # one class is solved in this process
         if self._prepared is None:
-            combined = problem.stack.combine_near(state.weights, dtype=_dtype(problem))
-            prepared = problem.runtime.hold(_prepare, problem.oracle, combined)
-            self._prepared = problem.runtime.share(prepared) if problem.m > 1 else prepared
+            combine = problem.stack.combine_near if problem.m > 1 else problem.stack.combine
+            combined = combine(state.weights, dtype=_dtype(problem))
+            self._prepared = runtime.share(runtime.hold(_prepare, problem.oracle, combined))
         classes = np.flatnonzero(state.gap > problem.tol)
         coef, intercept = {}, state.intercept.copy()
         primal, dual = state.primal.copy(), state.dual.copy()
-        chunks = np.array_split(classes, min(len(classes), OPTIONS.tasks * problem.runtime.workers))
-        results = problem.runtime.map(solve_classes, self._tasks(problem, state, chunks))
+        chunks = np.array_split(classes, min(len(classes), OPTIONS.tasks * runtime.workers))
+        results = runtime.map(solve_classes, self._tasks(problem, state, chunks))
         for some, found in zip(chunks, results, strict=True):
             for k, result in zip(some, found, strict=False):  # fewer where the time was up
                 coef[int(k)] = result.alpha * problem.Y[:, k]

@@ -8,6 +8,7 @@ every kernel.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar, cast
@@ -16,6 +17,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from dmkl._util.machine import Scratch, thread_scratch
+from dmkl._util.shared_memory import SharedArrays, share_arrays
 from dmkl._util.types import Float64, FloatArray, FloatType, Mask, Samples
 from dmkl.events import Progress
 from dmkl.runtime import Runtime
@@ -99,15 +101,37 @@ def blocks_of(reader: TileReader, request: BlockRequest, scratch: Scratch | None
             return [whole for _ in sets]
     what = f"a block of {max(map(len, sets))} samples" if len(sets) == 1 else "the blocks"
     reader.memory.require(sum(request.sizes()) - (scratch.used if scratch else 0), what)
-    blocks = request.allocate(scratch)
     if reader.runtime.remote:
-        for i, pieces in enumerate(reader.each_row(gather_block_row, request)):
-            place(blocks, sets, reader.grid.span(i), pieces)
-    elif not gathered(reader, blocks, sets, request.layers(), request.weights):
+        return request.finished(_from_workers(reader, request))
+    blocks = request.allocate(scratch)
+    if not gathered(reader, blocks, sets, request.layers(), request.weights):
         for _ in reader.each_row(fill_block_row, request, blocks):
             pass
     reader.passes += 1
     return request.finished(blocks)
+
+
+def _from_workers(reader: TileReader, request: BlockRequest) -> list[FloatArray]:
+    """The blocks in memory that workers of this machine fill; others send what they have cut."""
+    blocks, shared, file = share_arrays(request.shapes(), request.dtype)
+    try:
+        for i, pieces in enumerate(reader.each_row(fill_shared_blocks, request, shared)):
+            if pieces is not None:
+                place(blocks, request.sets, reader.grid.span(i), pieces)
+    finally:
+        os.close(file)
+    reader.passes += 1
+    return blocks
+
+
+def fill_shared_blocks(row: BlockRow, request: BlockRequest, shared: SharedArrays) -> list[FloatArray] | None:
+    """Fill the rows of a block row, or return them as `gather_block_row` does where the blocks are out of reach."""
+    try:
+        blocks = shared.opened()
+    except OSError:
+        return gather_block_row(row, request)
+    fill_block_row(row, request, blocks)
+    return None
 
 
 def answers(
