@@ -33,7 +33,7 @@ class StoredSource(Source):
 
     def __init__(self, store: KernelStore) -> None:
         self.path, self.store_id = str(store.path), store.id
-        self.grid, self.s, self.dtype = store.grid, store.s, store.bank.dtype
+        self.grid, self.s, self.dtype = store.needed, store.s, store.bank.dtype
         functions = [kernel.function for kernel in store.bank.kernels]
         self.indefinite = tuple(a for a, function in enumerate(functions) if function.indefinite)
         self.unproven = tuple(a for a, function in enumerate(functions) if function.unproven)
