@@ -156,21 +156,23 @@ def test_a_scheduler_of_somebody_else_needs_no_bokeh_here(without_bokeh: None) -
     Diagnostics().check("none")
 
 
-def test_the_link_of_a_scheduler_of_somebody_else_is_its_own(two_workers: Any) -> None:
-    client = two_workers.client
-    assert module._dashboard(two_workers, "tcp://head:8786") == f"dashboard {client.dashboard_link}"
+class Served:
+    """A runtime whose scheduler has these services."""
 
-    class Served:
-        """A runtime of a scheduler with these services."""
+    def __init__(self, **services: int) -> None:
+        self.client, self.services = self, services
 
-        def __init__(self, **services: int) -> None:
-            self.client, self.services = self, services
+    def scheduler_info(self) -> dict[str, Any]:
+        return {"services": self.services}
 
-        def scheduler_info(self) -> dict[str, Any]:
-            return {"services": self.services}
 
-    assert module._dashboard(Served(), "tcp://head:8786") == "this scheduler serves no dashboard"  # type: ignore[arg-type]
-    assert module._dashboard(Served(dashboard=40123), "slurm") == "dashboard http://127.0.0.1:40123/status"  # type: ignore[arg-type]
+def test_links_of_schedulers_elsewhere_and_in_jobs(two_workers: Any) -> None:
+    def line(runtime: Any, cluster: str) -> str:
+        return module._dashboard(runtime, cluster)
+
+    assert line(two_workers, "tcp://head:8786") == f"dashboard {two_workers.client.dashboard_link}"
+    assert line(Served(), "tcp://head:8786") == "this scheduler serves no dashboard"
+    assert line(Served(dashboard=40123), "slurm") == "dashboard http://127.0.0.1:40123/status"
 
 
 def test_a_submitted_run_gets_the_options(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -301,7 +301,8 @@ def _computed(prepared: PreparedData, config: Config, existing: KernelStore | No
     if existing is not None:
         return existing.computed and not config.run.full
     tile = Grid.cut(prepared.train.n, config.run.tile).tile
-    return not (config.run.store or config.run.full) and cheaper_computed(prepared.bank, prepared.train.views, tile, fits)
+    wanted = config.run.store or config.run.full
+    return not wanted and cheaper_computed(prepared.bank, prepared.train.views, tile, fits)
 
 
 def _claim(run: RunContext, notes: list[str]) -> None:

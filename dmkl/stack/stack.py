@@ -195,7 +195,13 @@ class KernelStack(TileReader):
 
     @classmethod
     def open(
-        cls, path: str | Path, *, workers: int = 0, memory: int | None = None, client: Client | None = None
+        cls,
+        path: str | Path,
+        *,
+        workers: int = 0,
+        memory: int | None = None,
+        client: Client | None = None,
+        backend: str = "auto",
     ) -> KernelStack:
         """A stack over a finished kernel store.
 
@@ -208,13 +214,14 @@ class KernelStack(TileReader):
         workers : threads, 0 for as many as there are cores
         memory : bytes that this process may take, most of what is free if None
         client : a `distributed.Client`
+        backend : "disk" holds no tile and reads each one when it is asked for, as suits `to_dask`; see `open_stack`
 
         Raises
         ------
         StoreError
             If there is no store, or it is damaged or not finished.
         """
-        return open_stack(Path(path), workers=workers, memory=memory, client=client)
+        return open_stack(Path(path), workers=workers, memory=memory, client=client, backend=backend)
 
     # --- facts
 

@@ -42,7 +42,7 @@ SCHEMA = 1
 KIND = "kernel store"
 HALF = (  # for those who open the array with other programs
     "only tiles on and above the diagonal are stored, all others read as NaN; both triangles: "
-    "dmkl.KernelStack.open(path).to_dask(), or a store built with dmkl kernels --full"
+    "dmkl.KernelStack.open(path, backend='disk').to_dask(), or a store built with dmkl kernels --full"
 )
 
 
