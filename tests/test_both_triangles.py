@@ -132,6 +132,4 @@ def test_room_for_all_tiles_is_asked_for(
 
     monkeypatch.setattr("dmkl.store.store.check_space", refuse)
     with pytest.raises(ResourceError, match=str(full.nbytes)):
-        build_store(
-            tmp_path / "k.zarr", single(plan_bank(KERNELS, data)), data, Local(1), largest_tile=40, full=True
-        )
+        build_store(tmp_path / "k.zarr", single(plan_bank(KERNELS, data)), data, Local(1), largest_tile=40, full=True)

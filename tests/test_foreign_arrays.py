@@ -190,7 +190,5 @@ def test_stacks_and_labels_of_xarray() -> None:
     X, y = blobs(classes=2)
     K = labelled(np.stack([X @ X.T, np.eye(len(X))]), "kernel", "sample", "other")
     fit = dmkl.solve(dmkl.KernelStack.from_array(K), labelled(y, "sample"), dmkl.VSKL(C=5.0))
-    np.testing.assert_array_equal(
-        fit.coef, dmkl.solve(dmkl.KernelStack.from_array(K.values), y, dmkl.VSKL(C=5.0)).coef
-    )
+    np.testing.assert_array_equal(fit.coef, dmkl.solve(dmkl.KernelStack.from_array(K.values), y, dmkl.VSKL(C=5.0)).coef)
     assert make_view("x", "features", labelled(X, "sample", "column")).values.shape == X.shape
