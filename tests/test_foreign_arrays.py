@@ -146,6 +146,19 @@ def test_without_distributed_threads_compute(monkeypatch: pytest.MonkeyPatch) ->
         np.testing.assert_array_equal(in_memory(chunked(np.arange(30)), "X"), np.arange(30))
 
 
+def test_a_data_frame_of_dask_keeps_the_names_of_its_columns() -> None:
+    pandas = pytest.importorskip("pandas")
+    dataframe = pytest.importorskip("dask.dataframe")
+    X, y = blobs()
+    table = pandas.DataFrame(X, columns=["a_one", "a_two", "b_one", "b_two"])
+    lazy, labels = (dataframe.from_pandas(one, npartitions=3) for one in (table, pandas.Series(y)))
+    views = {"a": ["a_one", "a_two"], "b": ["b_one", "b_two"]}
+    model = dmkl.VSKLClassifier(views=views).fit(lazy, labels)
+    near = dmkl.VSKLClassifier(views=VIEWS).fit(X, y)
+    np.testing.assert_array_equal(model.predict(lazy), near.predict(X))
+    assert model.feature_names_in_.tolist() == list(table.columns)
+
+
 # --- xarray
 
 

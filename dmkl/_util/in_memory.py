@@ -17,8 +17,8 @@ from dmkl.errors import DataError
 
 
 def in_memory(values: Any, what: str) -> Any:
-    """A dask.array or an xarray.DataArray as a numpy array, an xarray.Dataset as a dict of its variables; anything
-    else as it is.
+    """A dask.array or an xarray.DataArray as a numpy array, a dask.dataframe as a table of pandas, an xarray.Dataset as
+    a dict of its variables; anything else as it is.
 
     Parameters
     ----------
@@ -32,6 +32,8 @@ def in_memory(values: Any, what: str) -> Any:
     ResourceError
         If a dask array does not fit in the memory that is free. Nothing is computed then.
     """
+    if _is_a(values, "dask.dataframe", "DataFrame") or _is_a(values, "dask.dataframe", "Series"):
+        return values.compute()  # a table of pandas, whose columns have names
     if _is_a(values, "xarray", "Dataset"):
         return _variables(values, what)
     if _is_a(values, "xarray", "DataArray"):
