@@ -76,7 +76,11 @@ def test_a_build_goes_on_and_a_damaged_mirror_image_is_mended(
     mine.tile_path(2, 0).write_bytes(b"cut")
     tile = build_module.sound_tile(mine, 1, 2, 0)
     np.testing.assert_array_equal(tile, full.read_tile(1, 0, 2).T)
+    other = np.random.default_rng(0).random((6, 38, 38)).astype(np.float32)
+    mine.write_tile(0, 1, ((a, [layer]) for a, layer in enumerate(other)))
+    mine.tile_path(1, 0).unlink()
     build_store(mine.path, bank, data, Local(1))  # whoever needs half of it may have all of it
+    np.testing.assert_array_equal(mine.read_tile(4, 1, 0), other[4].T)  # copied, not computed
 
 
 def test_half_a_store_is_not_taken_for_a_full_one(store: KernelStore, data: Dataset, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Arrays of Dask and of xarray as numpy arrays.
+"""Arrays of Dask and of xarray as numpy arrays, data frames of Dask as those of pandas.
 
 Neither library is imported here: whoever passes such an array has imported its library.
 """
@@ -43,22 +43,21 @@ def in_memory(values: Any, what: str) -> Any:
 
 def _is_a(values: object, library: str, name: str) -> bool:
     found = sys.modules.get(library)
-    return found is not None and isinstance(values, getattr(found, name))
+    return found is not None and isinstance(values, getattr(found, name, ()))
 
 
 def _variables(dataset: Any, what: str) -> dict[str, Any]:
-    """The variables by name, whose first dimension is that of the samples."""
-    first: dict[str, str] = {}
-    for name, variable in dataset.data_vars.items():
-        first[str(name)] = str(variable.dims[0]) if variable.dims else "none"
-    samples = next(iter(first.values()), "")
+    """The variables by name; all have the samples as their first dimension."""
+    variables = {str(name): variable for name, variable in dataset.data_vars.items()}
+    first = {name: variable.dims[0] if variable.dims else "none" for name, variable in variables.items()}
+    one, samples = next(iter(first.items()), ("", ""))
     for name, dimension in first.items():
         if dimension != samples:
             raise DataError(
-                f"{what}: variable '{name}' begins with the dimension '{dimension}', others with '{samples}'",
+                f"{what}: variable '{one}' begins with the dimension '{samples}', variable '{name}' with '{dimension}'",
                 "samples come first in every variable; Dataset.transpose changes the order",
             )
-    return {name: dataset[name] for name in first}
+    return variables
 
 
 def _computed(array: Any, what: str) -> Array:
