@@ -195,7 +195,8 @@ def test_the_variables_of_a_dataset_are_views() -> None:
     some = dataset.isel(sample=slice(5))
     np.testing.assert_array_equal(model.predict(some), near.predict({"first": X[:5, :2], "D_last": distances[:5]}))
     turned = dataset.assign(first=dataset["first"].transpose())
-    with pytest.raises(DataError, match="variable 'first' begins with the dimension 'column', variable 'D_last' with 'sample'"):
+    named = "variable 'first' begins with the dimension 'column', variable 'D_last' with 'sample'"
+    with pytest.raises(DataError, match=named):
         model.predict(turned)
 
 
