@@ -329,6 +329,17 @@ def test_questions_about_every_kernel(stack: KernelStack, K: np.ndarray, rng: np
         close(stack.pick(members), K[members])
 
 
+def test_as_a_dask_array(stack: KernelStack, K: np.ndarray) -> None:
+    lazy = stack.to_dask()
+    sides = tuple(stack.grid.span(i).stop - stack.grid.span(i).start for i in range(stack.grid.blocks))
+    assert (lazy.shape, lazy.chunks[1:], lazy.dtype) == (K.shape, (sides, sides), stack.dtype)
+    found = lazy.compute(scheduler="threads")
+    assert found.dtype == stack.dtype
+    close(found, K)
+    close(found, stack.block([np.arange(stack.n)])[0])
+    np.testing.assert_array_equal(found, found.transpose(0, 2, 1))
+
+
 def test_choices_and_parts(stack: KernelStack, K: np.ndarray, rng: np.random.Generator) -> None:
     kept, out = np.arange(0, stack.n, 2), np.arange(1, stack.n, 2)
     part = stack.restrict(kept)

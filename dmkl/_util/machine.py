@@ -101,13 +101,11 @@ def peak_resident() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
-def require_free(nbytes: int, what: str) -> None:
-    """Raise ResourceError if so many bytes are not free, before a file expands to them."""
+def require_free(nbytes: int, what: str, remedy: str = "use a smaller file") -> None:
+    """Raise ResourceError if so many bytes are not free, before a file or a lazy array expands to them."""
     free = available()
     if nbytes > free:
-        raise ResourceError(
-            f"{what} would take {nbytes / 1e6:,.0f} MB, {free / 1e6:,.0f} MB are free", "use a smaller file"
-        )
+        raise ResourceError(f"{what} would take {nbytes / 1e6:,.0f} MB, {free / 1e6:,.0f} MB are free", remedy)
 
 
 def in_batches(items: Iterable[T], size: Callable[[list[T]], float], room: float) -> Iterator[list[T]]:

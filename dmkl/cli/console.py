@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, fields
+from pathlib import Path
 from typing import TYPE_CHECKING, TextIO, TypeVar
 
 import click
@@ -37,7 +38,7 @@ CLASSES = "classes"  # the progress of all classes together
 POINTS = "tuned"  # the progress of a search
 OUTPUT_NOUNS = {"multilabel": "label", "regression": "target"}  # one output of a model, when it is no class
 F = TypeVar("F", bound=Callable[..., object])
-OPTION_SECTIONS = dict.fromkeys(("cluster", "workers", "memory"), "run")
+OPTION_SECTIONS = dict.fromkeys(("cluster", "workers", "memory", "full"), "run")
 OPTION_SECTIONS |= dict.fromkeys(("seed", "tol", "oracle", "max_time"), "solve")
 OPTION_SECTIONS |= dict.fromkeys(("folds", "repeats", "rule", "metric", "formulations"), "tune")
 
@@ -389,7 +390,7 @@ def setting_names(context: click.Context, parameter: click.Parameter, incomplete
     return [CompletionItem(name, help=means) for name, means in items if name.startswith(incomplete)]
 
 
-cluster_options = _stacked(
+_cluster = _stacked(
     click.option(
         "--cluster",
         metavar="WHERE",
@@ -400,7 +401,30 @@ cluster_options = _stacked(
         "--workers", type=click.IntRange(1), metavar="N", help="Number of threads, when tasks run in this process."
     ),
     click.option("--memory", metavar="SIZE", help="Limit on resident memory, e.g. '4 GB'."),
+    click.option(
+        "--dashboard", is_flag=True, help="Show the link of Dask's dashboard, which is open while the command runs."
+    ),
+    click.option(
+        "--performance-report",
+        type=click.Path(),
+        metavar="FILE.html",
+        help="Write Dask's performance report of the command: tasks, workers, transfers, profiles.",
+    ),
 )
+
+
+def cluster_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options about where tasks run; the command receives the `diagnostics` that two of them describe."""
+
+    @functools.wraps(command)
+    def with_diagnostics(*, dashboard: bool, performance_report: str | None, **others: object) -> None:
+        from dmkl.runtime import Diagnostics
+
+        report = Path(performance_report) if performance_report else None
+        command(diagnostics=Diagnostics(dashboard, report), **others)
+
+    return _cluster(with_diagnostics)
+
 
 run_options = _stacked(
     cluster_options, click.option("--seed", type=int, help="Random seed of splits and starting points.")

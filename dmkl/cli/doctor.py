@@ -96,7 +96,7 @@ def _schedulers() -> Iterator[Finding]:
 
 
 def _dashboard() -> Iterator[Finding]:
-    served = "a scheduler started by hand serves it at http://HOST:8787/status"
+    served = "--dashboard prints its link, where there is a --cluster"
     yield Finding("dashboard", True, served if _version("bokeh") else "needs bokeh, see above")
 
 

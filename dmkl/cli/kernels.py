@@ -4,15 +4,25 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from dmkl.cli.console import Console, count, experiment_options, output_options, read_overrides, run_options
 
+if TYPE_CHECKING:
+    from dmkl.runtime import Diagnostics
+
 
 @click.command()
 @click.argument("config", type=click.Path(), required=False, metavar="[CONFIG]")
 @click.option("-o", "--output", type=click.Path(), metavar="STORE", help="Directory of the store (default: NAME.zarr).")
+@click.option(
+    "--full",
+    is_flag=True,
+    default=None,
+    help="Also store the tiles below the diagonal, for other programs that read the store: twice the disk.",
+)
 @click.option("--dry-run", is_flag=True, help="Print what would be built and its size, and do nothing else.")
 @experiment_options
 @run_options
@@ -23,6 +33,7 @@ def kernels(
     dry_run: bool,
     example: str | None,
     settings: tuple[str, ...],
+    diagnostics: Diagnostics,
     console: Console,
     **named: object,
 ) -> None:
@@ -34,6 +45,7 @@ def kernels(
 
     experiment = read_experiment(config, example, read_overrides(settings, **named))
     run = experiment.config.run
+    diagnostics.check(run.cluster)
     default = experiment.store.path if experiment.store else f"{experiment.name}.zarr"
     path = Path(output or run.store or default)
     started = time.perf_counter()
@@ -51,13 +63,19 @@ def kernels(
         f"{projection.nbytes / 1e6:,.0f} MB",
     )
     if path.exists():
-        KernelStore(path).check_same(prepared.bank, prepared.train, computed=False)
+        KernelStore(path).check_same(prepared.bank, prepared.train, computed=False, full=run.full)
     else:
         check_space(path, projection.nbytes)
     if dry_run:
         console.result({**facts, "dry_run": True})
         return
-    runtime = open_runtime(run.cluster, workers=run.workers, settings=experiment.config.cluster, note=console.note)
+    runtime = open_runtime(
+        run.cluster,
+        workers=run.workers,
+        settings=experiment.config.cluster,
+        note=console.note,
+        diagnostics=diagnostics,
+    )
     with console.progress(), interruptible(console.note), runtime as open_workers:
         build(prepared, experiment.config, path, open_workers, console.observe)
     seconds = time.perf_counter() - started

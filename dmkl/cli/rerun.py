@@ -7,11 +7,15 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from dmkl.cli.console import Console, StageLines, cluster_options, output_options, read_overrides
 from dmkl.errors import Interrupted, NotTheSame
+
+if TYPE_CHECKING:
+    from dmkl.runtime import Diagnostics
 
 
 @click.command()
@@ -25,7 +29,7 @@ from dmkl.errors import Interrupted, NotTheSame
 )
 @cluster_options
 @output_options
-def rerun(run: str, output: str | None, console: Console, **named: object) -> None:
+def rerun(run: str, output: str | None, diagnostics: Diagnostics, console: Console, **named: object) -> None:
     """Train again with the configuration of the finished run RUN, and compare the model arrays bit for bit, the
     certificate and the scores.
 
@@ -41,7 +45,14 @@ def rerun(run: str, output: str | None, console: Console, **named: object) -> No
         listener = StageLines(console, report=bool(output))  # otherwise the report is removed at once
         with (
             console.progress(),
-            open_run(config, second, default_memory=memory, observer=console.observe, listener=listener) as context,
+            open_run(
+                config,
+                second,
+                default_memory=memory,
+                observer=console.observe,
+                listener=listener,
+                diagnostics=diagnostics,
+            ) as context,
         ):
             repeat = tune_run if first.tuned.exists() else train_run
             result = repeat(context)

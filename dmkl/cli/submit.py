@@ -5,11 +5,15 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from dmkl.cli.console import Console, experiment_options, fit_options, output_options, read_overrides, run_options
 from dmkl.errors import ConfigError
+
+if TYPE_CHECKING:
+    from dmkl.runtime import Diagnostics
 
 
 @click.command()
@@ -26,6 +30,7 @@ def submit(
     example: str | None,
     settings: tuple[str, ...],
     cluster: str | None,
+    diagnostics: Diagnostics,
     console: Console,
     **named: object,
 ) -> None:
@@ -48,6 +53,7 @@ def submit(
     if scheduler is None:
         known = f"use --cluster SCHEDULER[:PROFILE] ({', '.join(SCHEDULERS)})"
         raise ConfigError(f"dmkl submit needs a batch scheduler, not '{cluster}'", known)
+    diagnostics.check(cluster)
     profile = read_profile(cluster, experiment.config.cluster)
     require_private(profile.interface, tls=profile.tls, insecure=profile.insecure)
     run = RunDirectory(Path(output or Path("runs", experiment.name)).absolute())
@@ -56,6 +62,10 @@ def submit(
     command = [profile.python or sys.executable, "-m", "dmkl", "train", *what, "-o", str(run.path)]
     for key, value in {**from_environment(os.environ), **overrides}.items():  # a job may have another environment
         command += ["-s", f"{key}={value}"]
+    if diagnostics.dashboard:
+        command.append("--dashboard")
+    if diagnostics.report is not None:
+        command += ["--performance-report", str(diagnostics.report.absolute())]
     script = coordinator_script(scheduler, profile, run.cluster, experiment.name, command)
     if dry_run:
         console.text(script)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -17,6 +18,9 @@ from dmkl.cli.console import (
     run_options,
 )
 from dmkl.errors import ConfigError
+
+if TYPE_CHECKING:
+    from dmkl.runtime import Diagnostics
 
 
 @click.command()
@@ -36,6 +40,7 @@ def train(
     print_config: bool,
     example: str | None,
     settings: tuple[str, ...],
+    diagnostics: Diagnostics,
     console: Console,
     **named: object,
 ) -> None:
@@ -69,7 +74,12 @@ def train(
     with (
         console.progress(),
         open_run(
-            config, directory, store=experiment.store, observer=console.observe, listener=StageLines(console)
+            config,
+            directory,
+            store=experiment.store,
+            observer=console.observe,
+            listener=StageLines(console),
+            diagnostics=diagnostics,
         ) as run,
     ):
         result = train_run(run)

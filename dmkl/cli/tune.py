@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import tomllib
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -19,6 +20,9 @@ from dmkl.cli.console import (
     run_options,
 )
 from dmkl.errors import ConfigError
+
+if TYPE_CHECKING:
+    from dmkl.runtime import Diagnostics
 
 
 @click.command()
@@ -52,6 +56,7 @@ def tune(
     formulations: tuple[str, ...],
     example: str | None,
     settings: tuple[str, ...],
+    diagnostics: Diagnostics,
     console: Console,
     **named: object,
 ) -> None:
@@ -71,7 +76,12 @@ def tune(
     with (
         console.progress(),
         open_run(
-            experiment.config, directory, store=experiment.store, observer=console.observe, listener=StageLines(console)
+            experiment.config,
+            directory,
+            store=experiment.store,
+            observer=console.observe,
+            listener=StageLines(console),
+            diagnostics=diagnostics,
         ) as run,
     ):
         result = tune_run(run)

@@ -108,6 +108,9 @@ class RunConfig:
         "auto", "kernels in a store on disk, computed when needed, or the cheaper of the two", WHERE_KERNELS
     )
     tile: int = key(1024, "samples along the side of a tile")
+    full: bool = key(
+        False, "also store the tiles below the diagonal, for other programs that read the store: twice the disk"
+    )
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from dmkl._util.in_memory import in_memory
 from dmkl._util.types import Array, Block
 from dmkl.config import KINDS
 from dmkl.data.labels import Labels, as_index
@@ -138,7 +139,7 @@ def make_view(name: str, kind: str, raw: object, *, n: int | None = None, symmet
     name : of the view.
     kind : "features", "distance" or "kernel".
     raw : a matrix with one row a sample, a column (n,) of features, or the upper triangle of a distance or kernel
-        matrix, row by row. Features may be sparse.
+        matrix, row by row. Features may be sparse. A dask array is computed, an xarray.DataArray taken by its values.
     n : the number of samples. A triangle of s values fits two sizes, n(n-1)/2 = s and n(n+1)/2 = s. Without n,
         distances are taken to lack their zero diagonal, and kernels to have theirs.
     symmetric : False for a kernel matrix that is not.
@@ -157,6 +158,7 @@ def make_view(name: str, kind: str, raw: object, *, n: int | None = None, symmet
         raise ConfigError(f"unknown kind '{kind}' of view '{name}'", did_you_mean(kind, list(KINDS)))
     if not symmetric and kind != "kernel":
         raise ConfigError(f"view '{name}' is a {kind} view", "only kernel views may have symmetric = false")
+    raw = in_memory(raw, f"view '{name}'")
     values = _sparse(name, kind, raw) if hasattr(raw, "tocsr") else _dense(name, kind, raw, n)
     if 0 in values.shape:
         raise DataError(f"view '{name}' is empty: shape {values.shape}")

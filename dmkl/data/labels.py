@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from dmkl._util.in_memory import in_memory
 from dmkl._util.types import Array, Float64
 from dmkl.config import TASKS
 from dmkl.errors import ConfigError, DataError, did_you_mean
@@ -128,8 +130,9 @@ def _learn_indicator(values: Array, task: str) -> Labels:
     return Labels("multilabel", indicator, tuple(str(column) for column in range(indicator.shape[1])))
 
 
-def _as_array(raw: object) -> Array:
+def _as_array(raw: Any) -> Array:
     """A non-empty array (n,) or (n, L) of finite numbers, truth values or text."""
+    raw = in_memory(raw, "the labels")
     if hasattr(raw, "toarray"):  # scipy.sparse indicator matrices
         raw = raw.toarray()
     try:

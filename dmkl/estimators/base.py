@@ -19,6 +19,7 @@ from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, validate_data
 
+from dmkl._util.in_memory import in_memory
 from dmkl._util.types import Array, Float64
 from dmkl.data import Dataset, Labels
 from dmkl.errors import ConfigError, DataError
@@ -132,7 +133,7 @@ class KernelEstimator(KernelInput):
         """The kernels of a store; `y` or else its own labels."""
         if self.kernels is not None or self.views is not None:
             raise ConfigError("a store has its own kernels and views", "leave kernels and views out")
-        store = KernelStore(path)
+        store, y = KernelStore(path), in_memory(y, "y")
         targets = validate_data(self, y=_names(store.labels) if y is None and store.labels is not None else y)
         self.columns_ = self._kept = None
         counts = self._counts(targets, sample_weight)
@@ -142,7 +143,8 @@ class KernelEstimator(KernelInput):
         """The factor of each sample's loss, None if all are 1."""
         if sample_weight is None:
             return None
-        return np.asarray(_check_sample_weight(sample_weight, y, dtype=np.float64, ensure_non_negative=True))
+        given = in_memory(sample_weight, "sample_weight")
+        return np.asarray(_check_sample_weight(given, y, dtype=np.float64, ensure_non_negative=True))
 
     def _learnt(self, y: Array) -> Labels:
         """The labels or targets to train on."""

@@ -17,6 +17,7 @@ from sklearn.base import BaseEstimator, TransformerMixin, is_regressor
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from dmkl._util.in_memory import in_memory
 from dmkl._util.types import Array, Block, Float32, Samples, Table
 from dmkl.config import KernelConfig, construct
 from dmkl.data import Dataset, View, announced, make_view
@@ -54,6 +55,7 @@ class KernelInput(BaseEstimator):
         """The views of the training samples, and y after scikit-learn's checks."""
         self.columns_: dict[str, Samples] | None = None
         self._kept: Samples | None = None  # samples with a weight above 0, None if all have one
+        X, y = in_memory(X, "X"), in_memory(y, "y")
         of_y = {} if y is NO_LABELS else {"y_numeric": is_regressor(self)}
         if _is_dict(X):
             return _mapped(X), y if y is NO_LABELS else validate_data(self, y=y, **of_y)
@@ -65,6 +67,7 @@ class KernelInput(BaseEstimator):
     def _new_views(self, X: object) -> Dataset:
         """The views of new samples; of distances and kernels the columns of the samples that were kept in training."""
         check_is_fitted(self)
+        X = in_memory(X, "X")
         if _is_dict(X):
             views = _mapped(X)
         elif self.columns_ is None:

@@ -18,7 +18,7 @@ from dmkl.config import Config
 from dmkl.errors import ResourceError
 from dmkl.events import Event, Note, Observer, RoundDone, ignore
 from dmkl.run.directory import KernelRecord, RunDirectory, ScoreRecord, TrainRecord, TuneRecord
-from dmkl.runtime import Runtime, open_runtime
+from dmkl.runtime import Diagnostics, Runtime, open_runtime
 from dmkl.stack import KernelStack, open_stack
 from dmkl.store import KernelStore
 
@@ -133,6 +133,7 @@ def open_run(
     default_memory: int = 0,
     observer: Observer = ignore,
     listener: StageListener | None = None,
+    diagnostics: Diagnostics | None = None,
 ) -> Iterator[RunContext]:
     """Lock a run directory, start the workers and yield the context of the run; release everything at the end.
 
@@ -150,12 +151,18 @@ def open_run(
         Takes the events of the run.
     listener : StageListener, optional
         Is called at the end of every stage.
+    diagnostics : Diagnostics, optional
+        What Dask is to show of the run.
 
     Raises
     ------
+    ConfigError
+        There is nothing that Dask could show.
     OutputError
         The directory holds another run, a finished run, or is in use by another process.
     """
+    if diagnostics is not None:
+        diagnostics.check(config.run.cluster)
     directory.check(config)  # before a cluster is started
     memory = memory_budget(config, default_memory)
 
@@ -171,6 +178,7 @@ def open_run(
             settings=config.cluster,
             folder=directory.cluster,
             note=note,
+            diagnostics=diagnostics,
         ) as runtime,
     ):
         yield RunContext(config, directory, runtime, memory, store, observer, listener or IgnoreStages())

@@ -187,7 +187,7 @@ def prepare_data(config: Config) -> PreparedData:
 
 def project(prepared: PreparedData, config: Config) -> Projection:
     """The size of the store that `config` asks for."""
-    grid = Grid.cut(prepared.train.n, config.run.tile, full=not prepared.bank.symmetric)
+    grid = Grid.cut(prepared.train.n, config.run.tile, full=config.run.full or not prepared.bank.symmetric)
     return Projection(
         kernels=len(prepared.bank),
         views=len({kernel.view for kernel in prepared.bank.kernels}),
@@ -225,7 +225,7 @@ def prepare_kernels(run: RunContext, check: Callable[[Labels], object], *, fits:
         existing = KernelStore(path) if path.exists() else None
         computed = _computed(prepared, config, existing, fits)
         if existing is not None:
-            existing.check_same(prepared.bank, prepared.train, computed)
+            existing.check_same(prepared.bank, prepared.train, computed, full=config.run.full)
         _claim(run, prepared.notes)
         run.store = build(prepared, config, path, run.runtime, run.observe, computed=computed)
         test = prepared.test
@@ -281,6 +281,7 @@ def build(
         largest_tile=config.run.tile,
         config=config.to_dict(),
         computed=computed,
+        full=config.run.full,
         observer=observer,
     )
 
@@ -288,15 +289,20 @@ def build(
 def _computed(prepared: PreparedData, config: Config, existing: KernelStore | None, fits: int) -> bool:
     """Whether the kernels are computed at every pass instead of stored.
 
-    The setting `run.kernels` decides, then an existing store. A store with a name is always written. Otherwise the
-    cheaper way over so many fits is taken.
+    The setting `run.kernels` decides, then an existing store. A store with a name is always written, and one that is
+    wanted full. Otherwise the cheaper way over so many fits is taken.
     """
+    if config.run.full and config.run.kernels == "compute":
+        raise ConfigError(
+            "run.full stores every tile, run.kernels = 'compute' stores none", "leave one of the two settings out"
+        )
     if config.run.kernels != "auto":
         return config.run.kernels == "compute"
     if existing is not None:
-        return existing.computed
+        return existing.computed and not config.run.full
     tile = Grid.cut(prepared.train.n, config.run.tile).tile
-    return not config.run.store and cheaper_computed(prepared.bank, prepared.train.views, tile, fits)
+    wanted = config.run.store or config.run.full
+    return not wanted and cheaper_computed(prepared.bank, prepared.train.views, tile, fits)
 
 
 def _claim(run: RunContext, notes: list[str]) -> None:

@@ -16,6 +16,7 @@ from dmkl._util.machine import cores
 from dmkl.config import construct
 from dmkl.errors import ConfigError
 from dmkl.runtime.base import Local, Runtime
+from dmkl.runtime.diagnostics import Diagnostics
 from dmkl.runtime.jobs import SCHEDULERS, find_scheduler
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ def open_runtime(
     settings: Mapping[str, object] | None = None,
     folder: Path | None = None,
     note: Callable[[str], None] = lambda text: None,
+    diagnostics: Diagnostics | None = None,
 ) -> Iterator[Runtime]:
     """Open a runtime, and close it at the end of the `with` block.
 
@@ -61,14 +63,18 @@ def open_runtime(
         Where the logs and scripts of worker jobs go. It names the jobs, so it belongs to one run.
     note
         Takes a line whenever the user should know of something, such as lost workers.
+    diagnostics
+        What Dask is to show of the work; nothing if left out.
 
     Raises
     ------
     ConfigError
-        If `cluster` is none of these, or a setting is unknown.
+        If `cluster` is none of these, or a setting is unknown, or there is nothing that Dask could show.
     ClusterError
         If the cluster cannot be reached, or would be open to everybody.
     """
+    diagnostics = diagnostics or Diagnostics()
+    diagnostics.check(cluster)
     if cluster == "none":
         yield Local(workers)
         return
@@ -76,7 +82,9 @@ def open_runtime(
         with _current_client() as client:
             from dmkl.runtime.dask import DaskRuntime
 
-            yield DaskRuntime(client)
+            runtime = DaskRuntime(client)
+            with diagnostics.shown(runtime, cluster, note):
+                yield runtime
         return
     folder = folder or FOLDER / f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
     connection = _connection(cluster, workers, settings or {}, folder, note)
@@ -84,7 +92,9 @@ def open_runtime(
 
     with _silenced():
         try:
-            yield DaskRuntime(connection)
+            runtime = DaskRuntime(connection)
+            with diagnostics.shown(runtime, cluster, note):
+                yield runtime
         finally:
             connection.close()
 

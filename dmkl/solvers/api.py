@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.sparse import csc_array
 
+from dmkl._util.in_memory import in_memory
 from dmkl._util.stopping import stopped_by
 from dmkl._util.types import Float64, StrPath
 from dmkl.data import Labels, make_labels
@@ -166,6 +167,7 @@ def solve(
         The s kernels over n samples.
     y : array (n,) or (n, m), or Labels
         -1/+1, any two labels, class labels (one class against the rest), an indicator matrix (n, m), or real targets.
+        A dask array is computed, an xarray.DataArray taken by its values.
     formulation : Formulation
         The problem with its constants.
     tol : float
@@ -233,6 +235,7 @@ def solve(
     if not (tol > 0 and np.isfinite(tol)):
         raise ConfigError(f"tol should be positive, not {tol}")
     chosen = methods.find(formulation, method, oracle)  # refuses unknown and unused names before any work
+    y = in_memory(y, "y")
     labels = y if isinstance(y, Labels) else make_labels(y, formulation.task_of(y))
     if len(labels) != stack.n:
         raise DataError(f"{len(labels)} labels for a stack of {stack.n} samples")
@@ -371,7 +374,7 @@ def _counts(sample_weight: ArrayLike, formulation: Formulation, n: int) -> Float
             f"{type(formulation).__name__} does not support sample weights",
             "use UniformMKL, VSKL, L1MKL, LpMKL or SpicyMKL",
         )
-    counts = np.asarray(sample_weight, dtype=np.float64)
+    counts = np.asarray(in_memory(sample_weight, "sample_weight"), dtype=np.float64)
     if counts.shape != (n,):
         raise DataError(f"sample weights of shape {counts.shape} for {n} samples")
     if not ((counts > 0) & np.isfinite(counts)).all():
@@ -498,6 +501,7 @@ def solve_path(
     >>> [fit.converged for fit in dmkl.solve_path(stack, X[:, 0] > 0, points)]
     [True, True, True, True]
     """
+    y = in_memory(y, "y")  # once for all fits
     for formulation in formulations:
         name = f"{describe(formulation).replace(' ', '-')}.checkpoint"
         kept = Path(folder) / name if folder is not None else None

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
+from dmkl._util.in_memory import in_memory
 from dmkl._util.types import Float64, FloatArray, Samples
 from dmkl.errors import DataError, SolverError
 from dmkl.stack.compiled import one_sided
@@ -48,7 +49,7 @@ def checked_array(K: ArrayLike) -> tuple[FloatArray, bool]:
     where K has a value that is not. Kernels that are not symmetric up to rounding are compared entry by entry when a
     formulation needs symmetric ones.
     """
-    array = np.asarray(K)
+    array = np.asarray(in_memory(K, "the stack of kernels"))
     if array.ndim != 3 or array.shape[1] != array.shape[2] or 0 in array.shape:
         raise DataError(f"a stack is an array (s, n, n) of square kernels, not {array.shape}")
     if array.dtype not in (np.float32, np.float64):

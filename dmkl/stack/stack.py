@@ -118,7 +118,7 @@ class KernelStack(TileReader):
 
         Parameters
         ----------
-        K : (s, n, n) real kernel values
+        K : (s, n, n) real kernel values; a dask array is computed, an xarray.DataArray taken by its values
         groups : (s,) any label of each kernel's group, one group for all if None
         names : s names, "K0", "K1", ... if None
         workers : threads, 0 for as many as there are cores
@@ -129,6 +129,8 @@ class KernelStack(TileReader):
         ------
         DataError
             If K has another shape, or values that are not finite real numbers.
+        ResourceError
+            If K is a dask array that does not fit in the free memory.
         """
         array, symmetric = checked_array(K)
         grid = Grid.cut(array.shape[1], largest_tile, full=True)  # an array has every tile
@@ -155,7 +157,7 @@ class KernelStack(TileReader):
 
         Parameters
         ----------
-        X : (n, columns) features
+        X : (n, columns) features; a dask array is computed, an xarray.DataArray taken by its values
         kernels : tables as in `[[kernels]]` of a configuration; their key `subsets` is a number of random sets of
             columns, or a list of sets
         workers : threads, 0 for as many as there are cores
@@ -193,12 +195,18 @@ class KernelStack(TileReader):
 
     @classmethod
     def open(
-        cls, path: str | Path, *, workers: int = 0, memory: int | None = None, client: Client | None = None
+        cls,
+        path: str | Path,
+        *,
+        workers: int = 0,
+        memory: int | None = None,
+        client: Client | None = None,
+        backend: str = "auto",
     ) -> KernelStack:
         """A stack over a finished kernel store.
 
-        Its tiles are held in memory if they fit, and read or computed in every pass if they do not. With a client they
-        are held, read or computed by the workers.
+        Tiles on disk are mapped into memory, where all processes of a machine share them; tiles that are computed are
+        held if they fit, and computed in every pass if they do not. With a client this is done by the workers.
 
         Parameters
         ----------
@@ -206,13 +214,14 @@ class KernelStack(TileReader):
         workers : threads, 0 for as many as there are cores
         memory : bytes that this process may take, most of what is free if None
         client : a `distributed.Client`
+        backend : where tiles are, see `open_stack`; "computed" holds none of a store that computes them
 
         Raises
         ------
         StoreError
             If there is no store, or it is damaged or not finished.
         """
-        return open_stack(Path(path), workers=workers, memory=memory, client=client)
+        return open_stack(Path(path), workers=workers, memory=memory, client=client, backend=backend)
 
     # --- facts
 
@@ -454,6 +463,28 @@ class KernelStack(TileReader):
         stack = KernelStack(source, names=["sum"], runtime=self.runtime, memory=self.memory)
         stack.observer = self.observer
         return stack
+
+    def to_dask(self) -> Any:
+        """The kernels as a dask array (s, n, n) with both triangles, cut by the blocks of the stack; lazy.
+
+        Tasks read or compute tiles where they run. On a cluster the kernels should be in a store that all workers can
+        read; values in the memory of this process (an array, features) become part of Dask's graph.
+
+        Returns
+        -------
+        dask.array.Array
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from dmkl import KernelStack
+        >>> stack = KernelStack.from_array(np.stack([np.eye(3), np.ones((3, 3))]))
+        >>> stack.to_dask().sum(axis=(1, 2)).compute()
+        array([3., 9.])
+        """
+        from dmkl.stack.lazy import lazy_array  # importing dask.array takes a while
+
+        return lazy_array(self.source)
 
     def expand(self, alpha: Float64) -> Float64:
         """Scores `sum_a K_a' alpha[a]` (n, m) of coefficients for every kernel apart; one pass.

@@ -41,9 +41,9 @@ class StoredSource(Source):
 
     def __init__(self, store: KernelStore, room: int | None = None) -> None:
         self.path, self.store_id = str(store.path), store.id
-        self.room = store.nbytes if room is None else room
-        self._nbytes = store.nbytes
-        self.grid, self.s, self.dtype = store.grid, store.s, store.bank.dtype
+        self.room = store.mapped_bytes if room is None else room
+        self._nbytes = store.mapped_bytes
+        self.grid, self.s, self.dtype = store.needed, store.s, store.bank.dtype
         functions = [kernel.function for kernel in store.bank.kernels]
         self.indefinite = tuple(a for a, function in enumerate(functions) if function.indefinite)
         self.unproven = tuple(a for a, function in enumerate(functions) if function.unproven)
@@ -401,8 +401,8 @@ def mapped(store: KernelStore, memory: Budget, runtime: Runtime, *, whole: bool 
     """The source of a store on disk: `whole` says that all of its files may be mapped at once, None that they may if
     there is room."""
     each = min(memory.left, runtime.memory / runtime.processes) if runtime.remote else memory.left
-    fits = store.nbytes <= SHARES.here * each if whole is None else whole
-    return StoredSource(store, store.nbytes if fits else int(SHARES.some * each))
+    fits = store.mapped_bytes <= SHARES.here * each if whole is None else whole
+    return StoredSource(store, None if fits else int(SHARES.some * each))
 
 
 def fits_here(source: Source, memory: Budget) -> bool:

@@ -17,7 +17,7 @@ from dmkl._util.files import append_line, locked, make_folder
 from dmkl._util.tiling import Grid
 from dmkl._util.types import Array, Block, FloatArray, Table
 from dmkl.data import Dataset
-from dmkl.errors import OutputError, ResourceError, StoreError
+from dmkl.errors import ConfigError, OutputError, ResourceError, StoreError
 from dmkl.events import Observer, Progress, ignore
 from dmkl.kernels import Bank, Sums, row_means, tile_sums
 from dmkl.runtime import Runtime
@@ -36,6 +36,7 @@ def build_store(
     largest_tile: int = 1024,
     config: Table | None = None,
     computed: bool = False,
+    full: bool = False,
     observer: Observer = ignore,
 ) -> KernelStore:
     """Create the store, or continue the one at `path`, until no tile is missing. A computed store has no tiles.
@@ -51,20 +52,26 @@ def build_store(
     largest_tile : the side of a tile, at most
     config : the configuration that the store keeps a record of
     computed : whether tiles are computed whenever they are read, in place of being stored
+    full : whether tiles below the diagonal are stored too, for other programs that read the store; those of kernels
+        that are not symmetric always are
     observer : called with the progress
 
     Raises
     ------
+    ConfigError
+        If a computed store is wanted full.
     StoreError
-        If there is a store of other kernels or other data at `path`.
+        If there is a store of other kernels or other data at `path`, or one that is not full though `full` is wanted.
     OutputError
         If another process is building the store, or it cannot be written.
     ResourceError
         If the disk has no room for the tiles.
     """
+    if computed and full:
+        raise ConfigError("a store without tiles cannot be full", "leave out computed or full")
     if path.exists():
         store = KernelStore(path)
-        store.check_same(bank, train, computed)
+        store.check_same(bank, train, computed, full=full)
         if store.complete:
             return store
     make_folder(path.parent)
@@ -72,10 +79,10 @@ def build_store(
     with locked(path.with_name(f".{path.name}.lock"), taken):
         if path.exists():
             store = KernelStore(path)
-            store.check_same(bank, train, computed)
+            store.check_same(bank, train, computed, full=full)
             store.remove_partial_files()
         else:
-            grid = Grid.cut(train.n, largest_tile, full=not bank.symmetric)
+            grid = Grid.cut(train.n, largest_tile, full=full or not bank.symmetric)
             store = KernelStore.create(path, bank, train, grid, config or {}, computed=computed)
         _fit_centres(store, runtime, observer)
         _fill_tiles(store, runtime, observer)
@@ -87,10 +94,12 @@ def _fill_tiles(store: KernelStore, runtime: Runtime, observer: Observer) -> Non
     total = len(store.pairs)
     done = total - len(missing)
     observer(Progress("tiles", done, total))
-    tasks = ((str(store.path), store.id, i, j) for i, j in missing)
-    for _ in runtime.map(fill_tile, tasks):
-        done += 1
-        observer(Progress("tiles", done, total))
+    upper = [(i, j) for i, j in missing if i <= j]
+    lower = [(i, j) for i, j in missing if i > j]
+    for pairs in (upper, lower):  # mirror images are copied from what is there then
+        for _ in runtime.map(fill_tile, ((str(store.path), store.id, i, j) for i, j in pairs)):
+            done += 1
+            observer(Progress("tiles", done, total))
 
 
 class StoredPair:
@@ -117,8 +126,12 @@ class StoredPair:
 
 
 def fill_tile(path: str, identity: str, i: int, j: int) -> None:
-    """Compute and write tile (i, j) of all kernels, one kernel after the other."""
+    """Compute and write tile (i, j) of all kernels, one kernel after the other. Below the diagonal of symmetric kernels
+    it is the mirror image of tile (j, i), bit for bit."""
     store = opened(path, identity)
+    if j < i and store.bank.symmetric:
+        store.write_tile(i, j, ((a, [sound_tile(store, a, j, i).T]) for a in range(store.s)))
+        return
     rows, columns = store.grid.span(i), store.grid.span(j)
     store.write_tile(i, j, store.bank.strips(StoredPair(store, i, j), rows, columns, store.row_means()))
 

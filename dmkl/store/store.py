@@ -2,8 +2,8 @@
 
     zarr.json   attributes 'dmkl': schema, recipes of the kernels, data hash, configuration, views
     gram        (s, n, n) float32; one file a square tile with all kernels in it, only tiles (i, j) with j >= i,
-                or all of them ('full') where a kernel is not symmetric; each kernel's values begin at a page of the
-                file ('paged'), since files are mapped into memory
+                or all of them ('full') where a kernel is not symmetric, or on request; each kernel's values begin at a
+                page of the file ('paged'), since files are mapped into memory
     row_means   (s, n) float64, the means that centred kernels subtract (only if a kernel is centred)
     views, labels   the training samples the kernels were computed from
 
@@ -16,6 +16,7 @@ kernel value is ever NaN, so a tile that is not there can't be mistaken for one 
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import os
 import shutil
@@ -40,6 +41,10 @@ from dmkl.version import __version__
 
 SCHEMA = 1
 KIND = "kernel store"
+HALF = (  # for those who open the array with other programs
+    "only tiles on and above the diagonal are stored, all others read as NaN; both triangles: "
+    "dmkl.KernelStack.open(path).to_dask(), or a store built with dmkl kernels --full"
+)
 
 
 class UnusableTile(StoreError):
@@ -116,7 +121,9 @@ class KernelStore:
                 group = zarr.create_group(temporary)
                 n, s = grid.n, len(bank)
                 if not computed:
-                    create_tiled(group, "gram", s, n, grid.tile, bank.dtype)
+                    gram = create_tiled(group, "gram", s, n, grid.tile, bank.dtype)
+                    if not grid.full:
+                        group.attrs["note"] = gram.attrs["note"] = HALF
                 if bank.centred:
                     put_array(group, "row_means", np.full((s, n), np.nan))
                 write_dataset(group, train, grid.tile)
@@ -157,6 +164,11 @@ class KernelStore:
         return 0 if self.computed else self.projected_bytes
 
     @property
+    def mapped_bytes(self) -> int:
+        """Bytes of the tiles on disk that passes need."""
+        return 0 if self.computed else projected_bytes(self.needed, self.s, self.bank.dtype)
+
+    @property
     def projected_bytes(self) -> int:
         """Bytes that all tiles take on disk, or would take if a computed store had them."""
         return projected_bytes(self.grid, self.s, self.bank.dtype)
@@ -166,8 +178,14 @@ class KernelStore:
         """The tiles that are on disk once the store is complete."""
         return [] if self.computed else self.grid.pairs()
 
-    def check_same(self, bank: Bank, train: Dataset, computed: bool) -> None:
-        """Refuse a store of other data, of other kernels, or of the other kind (stored or computed tiles)."""
+    @property
+    def needed(self) -> Grid:
+        """The tiles that passes need: where all kernels are symmetric those with j >= i, even if the store is full."""
+        return dataclasses.replace(self.grid, full=not self.bank.symmetric)
+
+    def check_same(self, bank: Bank, train: Dataset, computed: bool, *, full: bool = False) -> None:
+        """Refuse a store of other data, of other kernels, or of the other kind (stored or computed tiles); and one
+        that is not full where a full one is wanted."""
         if self.data_hash != train.fingerprint():
             raise StoreError(f"{self.path} was built from other data", "choose another place or remove it")
         if self.bank.recipes() != bank.recipes():
@@ -176,6 +194,10 @@ class KernelStore:
             raise StoreError(f"{self.path} has no tiles, it computes them", "choose another place or remove it")
         if computed and not self.computed:
             raise StoreError(f"{self.path} has tiles, it does not compute them", "choose another place or remove it")
+        if full and not self.grid.full:
+            raise StoreError(
+                f"{self.path} has only the tiles on and above the diagonal", "choose another place or remove it"
+            )
 
     def tile_path(self, i: int, j: int) -> Path:
         """The file of tile (i, j) of all kernels."""

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike
 
+from dmkl._util.in_memory import in_memory
 from dmkl._util.stopping import stop_requested
 from dmkl.config import construct, refuse_unknown
 from dmkl.data import Labels, make_folds, make_labels
@@ -142,6 +143,7 @@ def tune(
     asked = list(points)
     if not asked:
         raise ConfigError("there are no points to try", "name some, e.g. dmkl.grid(dmkl.VSKL, q=(1, 2), C=(1, 10))")
+    y = in_memory(y, "y")
     labels = y if isinstance(y, Labels) else make_labels(y, _task(asked[0], y))
     leading = leading_metric(labels.task, metric)
     if len(labels) != stack.n:
