@@ -43,7 +43,7 @@ def test_half_a_store_reads_as_nan_and_says_why(full: KernelStore, store: Kernel
     group = zarr.open_group(store.path, mode="r")
     for attributes in (group.attrs, group["gram"].attrs):
         assert "all others read as NaN" in attributes["note"]
-        assert "dmkl.KernelStack.open(path, backend='disk').to_dask()" in attributes["note"]
+        assert "dmkl.KernelStack.open(path).to_dask()" in attributes["note"]
     assert "note" not in zarr.open_group(full.path, mode="r").attrs
 
 

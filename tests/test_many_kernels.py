@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import three_classes
+from hypothesis import given
+from hypothesis import strategies as st
 
 import dmkl
 from dmkl._util.machine import resident
@@ -152,19 +154,22 @@ def test_a_pass_is_divided_by_kernels_where_block_rows_are_few() -> None:
     few, many = KernelStack.from_features(features(200), TABLES).grid, 100_000
     parts = score.portions(few, many)
     assert len(parts) == score.SCORES.tasks
+    assert all(runs == [(0, range(1))] for runs, _ in parts)
     assert [a for _, span in parts for a in range(many)[span]] == list(range(many))
-    assert score.portions(few, 20) == [(0, slice(0, 20))]
-    assert score.portions(few, many, least=50_000) == [(0, slice(0, 50_000)), (0, slice(50_000, many))]
-    rows = dataclasses.replace(few, n=200_000, tile=1000)
-    assert score.portions(rows, many) == [(i, slice(0, many)) for i in range(200)]
+    assert score.portions(few, 20) == [([(0, range(1))], slice(0, 20))]
+    assert [span for _, span in score.portions(few, many, least=50_000)] == [slice(0, 50_000), slice(50_000, many)]
 
 
-def test_the_tasks_of_a_pass_have_about_equal_work() -> None:
-    grid = Grid(4000, 1000)
-    work = [len(grid.kept(i)) * (span.stop - span.start) for i, span in score.portions(grid, 40)]
-    assert sum(work) == 10 * 40
-    assert max(work) <= 1.5 * sum(work) / len(work)
-    assert len(work) > 20
+@given(st.integers(1, 12), st.integers(1, 30), st.integers(1, 40), st.floats(1e3, 1e9))
+def test_the_tasks_of_a_pass_have_about_equal_work(blocks: int, kernels: int, least: int, values: float) -> None:
+    grid = Grid(blocks * 100, 100)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(score, "SCORES", dataclasses.replace(score.SCORES, values=values))
+        parts = score.portions(grid, kernels, least)
+    met = [(i, j, a) for runs, span in parts for i, columns in runs for j in columns for a in range(kernels)[span]]
+    assert sorted(met) == [(i, j, a) for i in range(blocks) for j in range(i, blocks) for a in range(kernels)]
+    work = [sum(map(len, (columns for _, columns in runs))) * len(range(kernels)[span]) for runs, span in parts]
+    assert max(work) <= 2 * min(work) + kernels
 
 
 # --- the plan
