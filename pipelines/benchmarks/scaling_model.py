@@ -17,9 +17,10 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -28,7 +29,7 @@ from dmkl.runtime import Local, Runtime, open_runtime
 from dmkl.solvers.working_sets import solve_block
 from dmkl.stack import open_stack
 from dmkl.stack.blocks import answer_chunk, fill_block_row
-from dmkl.stack.score import score_block_row
+from dmkl.stack.score import SCORES, score_runs
 from dmkl.store import KernelStore
 from pipelines.benchmarks.slow_network import workers
 from pipelines.common.caltech256 import TOL, C, write_shape
@@ -51,9 +52,10 @@ class Round:
     workers: int
 
     @property
-    def rows(self) -> int:
-        """Block rows: tasks of a pass."""
-        return math.ceil(self.n / SIDE)
+    def parts(self) -> int:
+        """Tasks of a pass."""
+        tiles = math.ceil(self.n / SIDE) * (math.ceil(self.n / SIDE) + 1) / 2
+        return max(1, min(SCORES.tasks, round(tiles * self.s * SIDE**2 / SCORES.values)))
 
     @property
     def stack_bytes(self) -> float:
@@ -70,21 +72,21 @@ class Round:
 
     @property
     def coordinator_bytes(self) -> float:
-        """Coefficients out, to every worker; scores back, from every block row those of it and of all after it."""
-        return 8.0 * self.n * self.m * (self.workers + (self.rows + 1) / 2)
+        """Coefficients out, to one worker, which passes them on; scores back, summed by the workers."""
+        return 8.0 * self.n * self.m * 2
 
     @property
     def chunks(self) -> int:
-        return min(self.m, self.workers)
+        return min(self.m, 8 * self.workers)
 
     @property
     def tasks(self) -> int:
-        return self.chunks + self.rows + 1
+        return self.chunks + 2 * self.parts + 1
 
     @property
     def round_trips(self) -> int:
-        """Results are fetched one after the other, and each of three stages waits for the one before."""
-        return self.chunks + self.rows + 3
+        """Results are fetched one after the other; three stages and the sums of a pass wait for each other."""
+        return self.chunks + 3 + math.ceil(math.log2(self.parts + 1))
 
     def seconds(self, rates: Rates, delay: float = 0.0) -> float:
         work = self.block_bytes / rates.cut + self.m * rates.solve + self.pass_products / rates.products
@@ -113,11 +115,16 @@ class Watched:
         return getattr(self._runtime, name)
 
     def map(self, function: object, tasks: object) -> Iterator[object]:
+        return iter(self._timed(function, lambda: list(self._runtime.map(function, tasks))))
+
+    def reduce(self, combine: object, function: object, tasks: object, done: object) -> object:
+        return self._timed(function, lambda: self._runtime.reduce(combine, function, tasks, done))
+
+    def _timed(self, function: object, work: Callable[[], Any]) -> Any:
         started = time.perf_counter()
-        found = list(self._runtime.map(function, tasks))
-        name = function.__name__
-        self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - started
-        return iter(found)
+        found = work()
+        self.seconds[function.__name__] = self.seconds.get(function.__name__, 0.0) + time.perf_counter() - started
+        return found
 
 
 def fitted(store: KernelStore, runtime: Runtime) -> tuple[dmkl.Fit, dict[str, float], list[tuple[int, int, float]]]:
@@ -156,7 +163,7 @@ def rates(store: KernelStore) -> Rates:
     return Rates(
         cut=sum(r.block_bytes for r in rounds) / seconds[fill_block_row.__name__],
         solve=seconds[solve_block.__name__] / sum(r.m for r in rounds),
-        products=sum(r.pass_products for r in rounds) / seconds[score_block_row.__name__],
+        products=sum(r.pass_products for r in rounds) / seconds[score_runs.__name__],
         network=2 * array.nbytes / statistics.median(times),
         task=task,
     )
@@ -170,7 +177,7 @@ def measured(store: KernelStore, count: int, delay: float) -> tuple[float, list[
         runtime.workers = count
         for _ in range(2):
             _, seconds, batches = fitted(store, runtime)
-    spent = seconds[answer_chunk.__name__] + seconds[score_block_row.__name__]
+    spent = seconds[answer_chunk.__name__] + seconds[score_runs.__name__]
     return spent, [Round(store.n, s, m, W, count) for m, W, s in batches]
 
 
