@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -41,7 +42,6 @@ def test_another_process_fills_them(shared: tuple[list[np.ndarray], SharedArrays
         "import pickle, sys; address = pickle.loads(sys.stdin.buffer.read())\n"
         "for number, array in enumerate(address.opened()): array[...] = number + 1"
     )
-    import pickle
 
     subprocess.run([sys.executable, "-c", code], input=pickle.dumps(address), check=True, cwd=Path(__file__).parents[1])
     for number, array in enumerate(arrays):
@@ -139,10 +139,16 @@ def test_an_error_in_a_task_of_a_sum_arrives(two_workers: Any) -> None:
             runtime.reduce(joined, fails, ((number,) for number in range(9)), lambda: None)
 
 
+def is_late(number: int) -> str:
+    if number == 5:
+        raise stopping.Stopped
+    return lettered(number)
+
+
 def test_a_sum_that_there_is_no_time_for_is_stopped(two_workers: Any) -> None:
     for runtime in (Local(2), two_workers):
-        with pytest.raises(stopping.Stopped), stopping.deadline(-1.0):
-            runtime.reduce(joined, lettered, ((number,) for number in range(9)), lambda: None)
+        with pytest.raises(stopping.Stopped), stopping.deadline(100.0):
+            runtime.reduce(joined, is_late, ((number,) for number in range(9)), lambda: None)
 
 
 def test_a_value_that_was_shared_is_everywhere(two_workers: Any) -> None:
