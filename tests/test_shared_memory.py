@@ -16,11 +16,11 @@ from conftest import whole
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dmkl._util import stopping
-from dmkl._util.shared_memory import SharedArrays, share_arrays
+from dmkl._util import shared_memory, stopping
+from dmkl._util.shared_memory import KeptArrays, SharedArrays, opened_again, share_arrays
 from dmkl.runtime import Local, Runtime
 from dmkl.runtime.base import PairwiseSum
-from dmkl.stack import blocks, open_stack
+from dmkl.stack import open_stack
 from dmkl.store import KernelStore
 
 SHAPES = ((2, 3, 5), (0, 4, 4), (1, 7, 7))
@@ -72,15 +72,49 @@ def test_workers_that_cannot_reach_the_blocks_send_them(
     stack = open_stack(store.path, runtime=two_workers)
     for block, right in zip(stack.block(sets), expected, strict=True):
         assert np.array_equal(block, right)
-    share = blocks.share_arrays
+    share = shared_memory.share_arrays
 
     def elsewhere(*of: Any) -> Any:
         arrays, address, file = share(*of)
         return arrays, SharedArrays("/proc/0/fd/0", address.token, address.shapes, address.dtype), file
 
-    monkeypatch.setattr(blocks, "share_arrays", elsewhere)
+    monkeypatch.setattr(shared_memory, "share_arrays", elsewhere)
     for block, right in zip(stack.block(sets), expected, strict=True):
         assert np.array_equal(block, right)
+
+
+def test_arrays_that_are_kept_are_the_same_until_their_shapes_change() -> None:
+    kept = KeptArrays()
+    one, address = kept.arrays(SHAPES, DOUBLE)
+    again, same = kept.arrays(SHAPES, DOUBLE)
+    assert same is address
+    assert np.shares_memory(one[0], again[0])
+    assert opened_again(address) is opened_again(same)
+    other, another = kept.arrays(SHAPES[:1], DOUBLE)
+    assert another != address
+    one[0][...] = 7.0
+    assert not other[0].any()
+    with pytest.raises(OSError, match=r"something else|No such file"):
+        address.opened()
+    assert pickle.loads(pickle.dumps(kept)).arrays(SHAPES, DOUBLE)[1] != another
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    del kept
+    assert len(list(Path("/proc/self/fd").iterdir())) == before - 1
+
+
+@pytest.mark.parametrize("where", ["threads", "workers"])
+def test_passing_blocks_are_overwritten_by_the_next_ones(
+    store: KernelStore, where: str, request: pytest.FixtureRequest
+) -> None:
+    runtime = Local(2) if where == "threads" else request.getfixturevalue("two_workers")
+    stack, W, K = open_stack(store.path, runtime=runtime), np.arange(0, 150, 2), whole(store)[:, ::2, ::2]
+    first = stack.block([W], kernels=[[0, 1]], passing=True)[0]
+    assert np.array_equal(first, K[:2])
+    second = stack.block([W], kernels=[[3, 2]], passing=True)[0]
+    assert np.array_equal(second, K[[3, 2]])
+    assert np.shares_memory(first, second)
+    apart = stack.block([W], kernels=[[0, 1]])[0]
+    assert not np.shares_memory(apart, second)
 
 
 # --- sums that tasks make

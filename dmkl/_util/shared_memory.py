@@ -6,10 +6,12 @@ the same user open it through /proc. A process elsewhere finds nothing there, or
 
 from __future__ import annotations
 
+import functools
 import mmap
 import os
 import secrets
-from collections.abc import Sequence
+import weakref
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -64,6 +66,35 @@ class SharedArrays:
     def _starts(self) -> list[int]:
         sizes = [int(np.prod(shape)) * self.dtype.itemsize for shape in self.shapes]
         return [0, *np.cumsum([-(-size // LINE) * LINE for size in sizes]).tolist()]
+
+
+class KeptArrays:
+    """Shared arrays that are used again as long as they have the same shapes: new memory takes as long to get, and to
+    let go, as it takes to fill."""
+
+    def __init__(self) -> None:
+        self._arrays: list[Array] = []
+        self._address: SharedArrays | None = None
+        self._close: Callable[[], object] = lambda: None
+
+    def arrays(self, shapes: Sequence[tuple[int, ...]], dtype: np.dtype[Any]) -> tuple[list[Array], SharedArrays]:
+        """Arrays that overwrite those of the last call, and their address."""
+        known = self._address
+        if known is None or (known.shapes, known.dtype) != (tuple(shapes), dtype):
+            self._close()
+            self._arrays, known, file = share_arrays(shapes, dtype)
+            self._address, self._close = known, weakref.finalize(self, os.close, file)
+        return self._arrays, known
+
+    def __reduce__(self) -> tuple[type[KeptArrays], tuple[()]]:
+        """Its copy in another process is empty."""
+        return type(self), ()
+
+
+@functools.lru_cache(maxsize=1)
+def opened_again(address: SharedArrays) -> list[Array]:
+    """The arrays in another process, mapped until others are asked for."""
+    return address.opened()
 
 
 def share_arrays(shapes: Sequence[tuple[int, ...]], dtype: np.dtype[Any]) -> tuple[list[Array], SharedArrays, int]:

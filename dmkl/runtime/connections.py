@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from distributed import Client, LocalCluster, Status
 
 from dmkl._util.machine import release_scratch
+from dmkl._util.shared_memory import opened_again
 from dmkl.errors import ClusterError
 from dmkl.version import __version__
 
@@ -213,9 +214,14 @@ def connect_client(target: Any, hint: str, *, security: Security | None = None) 
 
 
 def release_workers(client: Client) -> None:
-    """Free the scratch memory of workers that other users go on with."""
+    """Free the scratch and shared memory of workers that other users go on with."""
     with contextlib.suppress(Exception):
-        client.sync(client._run, release_scratch, callback_timeout=LIMITS.close)
+        client.sync(client._run, _release_memory, callback_timeout=LIMITS.close)
+
+
+def _release_memory() -> None:
+    release_scratch()
+    opened_again.cache_clear()
 
 
 def close_client(client: Client | None) -> None:

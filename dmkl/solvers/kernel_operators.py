@@ -333,7 +333,7 @@ class StreamedKernels:
     def matrix(self, weights: Float64, dtype: DTypeLike) -> FloatArray | None:
         if not self._fits(dtype):
             return None
-        return self._stack.block([self._samples], weights=weights @ self._sums, dtype=dtype)[0]
+        return self._stack.block([self._samples], weights=weights @ self._sums, dtype=dtype, passing=True)[0]
 
     def restricted(self, samples: Samples) -> BlockKernels | None:
         single, chosen = self._single, self._samples[samples]

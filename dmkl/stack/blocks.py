@@ -8,7 +8,6 @@ every kernel.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar, cast
@@ -17,7 +16,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from dmkl._util.machine import Scratch, thread_scratch
-from dmkl._util.shared_memory import SharedArrays, share_arrays
+from dmkl._util.shared_memory import KeptArrays, SharedArrays, opened_again
 from dmkl._util.types import Float64, FloatArray, FloatType, Mask, Samples
 from dmkl.events import Progress
 from dmkl.runtime import Runtime
@@ -91,8 +90,8 @@ class BlockRequest:
         return blocks if self.weights is None else [block[0] for block in blocks]
 
 
-def blocks_of(reader: TileReader, request: BlockRequest, scratch: Scratch | None = None) -> list[FloatArray]:
-    """The blocks in this process, those of `scratch` valid until it is used again; one pass."""
+def blocks_of(reader: TileReader, request: BlockRequest, *, passing: bool = False) -> list[FloatArray]:
+    """The blocks in this process; `passing` ones are valid until there are others. One pass."""
     sets = request.sets
     if request.is_all_of(reader):
         whole = reader.source.as_array()
@@ -100,9 +99,10 @@ def blocks_of(reader: TileReader, request: BlockRequest, scratch: Scratch | None
             reader.passes += 1
             return [whole for _ in sets]
     what = f"a block of {max(map(len, sets))} samples" if len(sets) == 1 else "the blocks"
+    scratch = reader.scratch if passing else None
     reader.memory.require(sum(request.sizes()) - (scratch.used if scratch else 0), what)
     if reader.runtime.remote:
-        return request.finished(_from_workers(reader, request))
+        return request.finished(_from_workers(reader, request, passing=passing))
     blocks = request.allocate(scratch)
     if not gathered(reader, blocks, sets, request.layers(), request.weights):
         for _ in reader.each_row(fill_block_row, request, blocks):
@@ -111,23 +111,23 @@ def blocks_of(reader: TileReader, request: BlockRequest, scratch: Scratch | None
     return request.finished(blocks)
 
 
-def _from_workers(reader: TileReader, request: BlockRequest) -> list[FloatArray]:
+def _from_workers(reader: TileReader, request: BlockRequest, *, passing: bool) -> list[FloatArray]:
     """The blocks in memory that workers of this machine fill; others send what they have cut."""
-    blocks, shared, file = share_arrays(request.shapes(), request.dtype)
-    try:
-        for i, pieces in enumerate(reader.each_row(fill_shared_blocks, request, shared)):
-            if pieces is not None:
-                place(blocks, request.sets, reader.grid.span(i), pieces)
-    finally:
-        os.close(file)
+    kept = reader.kept if passing else KeptArrays()
+    blocks, shared = kept.arrays(request.shapes(), request.dtype)
+    for i, pieces in enumerate(reader.each_row(fill_shared_blocks, request, shared, passing)):
+        if pieces is not None:
+            place(blocks, request.sets, reader.grid.span(i), pieces)
     reader.passes += 1
     return blocks
 
 
-def fill_shared_blocks(row: BlockRow, request: BlockRequest, shared: SharedArrays) -> list[FloatArray] | None:
+def fill_shared_blocks(
+    row: BlockRow, request: BlockRequest, shared: SharedArrays, passing: bool
+) -> list[FloatArray] | None:
     """Fill the rows of a block row, or return them as `gather_block_row` does where the blocks are out of reach."""
     try:
-        blocks = shared.opened()
+        blocks = opened_again(shared) if passing else shared.opened()
     except OSError:
         return gather_block_row(row, request)
     fill_block_row(row, request, blocks)
@@ -145,7 +145,7 @@ def answers(
     sets = request.sets
     nearby = reader.source.nearby if reader.runtime.remote else None
     if nearby is None:
-        blocks = blocks_of(reader, request, reader.scratch)
+        blocks = blocks_of(reader, request, passing=True)
         tasks = ((block, *question) for block, question in zip(blocks, questions, strict=True))
         result = []
         for answer in runtime.map(function, tasks):

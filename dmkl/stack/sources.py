@@ -31,6 +31,7 @@ from typing import Protocol, TypeVar
 import numpy as np
 
 from dmkl._util.machine import Budget, Scratch, threads_of
+from dmkl._util.shared_memory import KeptArrays
 from dmkl._util.stopping import end_if_late
 from dmkl._util.tiling import Grid, UnevenGrid
 from dmkl._util.types import Float64, FloatArray, FloatType, Samples
@@ -667,7 +668,7 @@ class TileReader:
         self.memory = memory or Budget.default()
         self.passes, self.pass_seconds = 0, 0.0
         self.observer: Observer = ignore
-        self.scratch = Scratch()
+        self.scratch, self.kept = Scratch(), KeptArrays()
 
     @property
     def n(self) -> int:

@@ -374,6 +374,7 @@ class KernelStack(TileReader):
         kernels: Sequence[Sequence[int]] | None = None,
         weights: Float64 | None = None,
         dtype: DTypeLike | None = None,
+        passing: bool = False,
     ) -> list[FloatArray]:
         """For each set W of samples `K[kernels][:, W, W]`, (kernels, W, W), or a weighted sum (W, W); one pass.
 
@@ -385,13 +386,14 @@ class KernelStack(TileReader):
         kernels : numbers for each set, all kernels if None
         weights : (s,) of the sum, no sum if None
         dtype : of the blocks, that of the stack if None
+        passing : whether the next call with this argument may overwrite the blocks
 
         Raises
         ------
         ResourceError
             If the blocks do not fit in memory.
         """
-        return blocks.blocks_of(self, blocks.BlockRequest.of(self, sets, kernels, weights, dtype))
+        return blocks.blocks_of(self, blocks.BlockRequest.of(self, sets, kernels, weights, dtype), passing=passing)
 
     def block_near(self, sets: Sequence[Samples]) -> list[Any]:
         """The blocks of all kernels where tasks run, to be taken by many tasks: arrays in this process, or futures of
