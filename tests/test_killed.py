@@ -26,7 +26,7 @@ pytestmark = [
 
 WORK = {
     "building the store": "fill_tile",
-    "a pass": "score_block_row",
+    "a pass": "score_runs",
     "gathering": "gather_block_row",
     "blocks and their subproblems": "answer_chunk",
 }

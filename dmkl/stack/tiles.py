@@ -33,16 +33,18 @@ class StoredSource(Source):
     Parameters
     ----------
     store : the store
-    room : bytes of files that a process may have mapped at once, all of them if None
+    reserved : bytes of this process's memory that its mapped files may take, all of them if None
+    room : bytes of files that a worker may have mapped at once, as many if None
     """
 
     backend = "disk"
     worth_holding = False  # the files are in memory where there is room for them
 
-    def __init__(self, store: KernelStore, room: int | None = None) -> None:
+    def __init__(self, store: KernelStore, reserved: int | None = None, room: int | None = None) -> None:
         self.path, self.store_id = str(store.path), store.id
-        self.room = store.mapped_bytes if room is None else room
         self._nbytes = store.mapped_bytes
+        self._reserved = self._nbytes if reserved is None else reserved
+        self._room = self._reserved if room is None else room
         self.grid, self.s, self.dtype = store.needed, store.s, store.bank.dtype
         functions = [kernel.function for kernel in store.bank.kernels]
         self.indefinite = tuple(a for a, function in enumerate(functions) if function.indefinite)
@@ -56,16 +58,16 @@ class StoredSource(Source):
     def store(self) -> KernelStore:
         """The open store; each process opens it once."""
         store = opened(self.path, self.store_id)
-        store.maps.room = self.room
+        store.maps.room = self._room
         return store
 
     @property
     def smallest_read(self) -> int:
-        return 1 if self._nbytes <= self.room else self.grid.tile
+        return 1 if self._nbytes <= self._reserved else self.grid.tile
 
     @property
     def held_bytes(self) -> int:
-        return min(self._nbytes, self.room)
+        return min(self._nbytes, self._reserved)
 
     def _digest(self) -> str:
         return self.store_id
@@ -87,7 +89,7 @@ class ComputedSource(StoredSource):
     backend = "computed"
 
     def __init__(self, store: KernelStore) -> None:
-        super().__init__(store, room=0)
+        super().__init__(store, reserved=0)
         self.has_features = all(kernel.function.base != MATRIX for kernel in store.bank.kernels)
         self.by_columns = store.bank.by_columns
         self.worth_holding = not self.by_columns
@@ -215,7 +217,7 @@ class MemoryShares:
     Attributes
     ----------
     here : of what is left of a process's memory, for all tiles; the rest is for the solver
-    some : of the same, for the mapped files of a store where not all of them fit
+    some : of its limit, for the mapped files of a store where not all of them fit
     workers : of the memory of all workers together, for the tiles that they hold
     each_worker : of one worker's memory, for all tiles, so that each worker can fetch the tiles of the others
     blocks : of the memory of one worker's thread, for the blocks that it cuts at once
@@ -400,9 +402,14 @@ def held_on_workers(source: Source, runtime: Runtime) -> Source:
 def mapped(store: KernelStore, memory: Budget, runtime: Runtime, *, whole: bool | None = None) -> StoredSource:
     """The source of a store on disk: `whole` says that all of its files may be mapped at once, None that they may if
     there is room."""
-    each = min(memory.left, runtime.memory / runtime.processes) if runtime.remote else memory.left
-    fits = store.mapped_bytes <= SHARES.here * each if whole is None else whole
-    return StoredSource(store, None if fits else int(SHARES.some * each))
+    nbytes = store.mapped_bytes
+    fits = nbytes <= SHARES.here * memory.left if whole is None else whole
+    reserved = nbytes if fits else int(SHARES.some * memory.limit)  # by the limit: batches of classes depend on it
+    room = reserved
+    if runtime.remote:
+        each = runtime.memory / runtime.processes
+        room = min(room, nbytes if nbytes <= SHARES.here * each else int(SHARES.some * each))
+    return StoredSource(store, reserved, room)
 
 
 def fits_here(source: Source, memory: Budget) -> bool:
