@@ -22,7 +22,7 @@ FORMULATIONS: dict[str, Callable[[float], Formulation]] = {
     "hinge": lambda C: dmkl.SpicyMKL(C=C),
     "logistic": lambda C: dmkl.SpicyMKL(C=C, loss="logistic"),
 }
-PASS, BLOCK = "score_block_row", "fill_block_row"
+PASS, BLOCK = "score_runs", "fill_block_row"
 MEASURED = ("plan s", "fit s", "passes s", "blocks s", "MB")
 
 
