@@ -158,6 +158,8 @@ def test_a_pass_is_divided_by_kernels_where_block_rows_are_few() -> None:
     assert [a for _, span in parts for a in range(many)[span]] == list(range(many))
     assert score.portions(few, 20) == [([(0, range(1))], slice(0, 20))]
     assert [span for _, span in score.portions(few, many, least=50_000)] == [slice(0, 50_000), slice(50_000, many)]
+    rows = dataclasses.replace(few, n=200_000, tile=1000)
+    assert len(score.portions(rows, many)) == 200, "as many workers as there are block rows have work"
 
 
 @given(st.integers(1, 12), st.integers(1, 30), st.integers(1, 40), st.floats(1e3, 1e9))

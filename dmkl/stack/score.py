@@ -65,7 +65,8 @@ def portions(grid: Grid, s: int, least: int = 1) -> list[tuple[list[tuple[int, r
 
     They are the same on any number of workers."""
     pairs = [(i, j) for i in range(grid.blocks) for j in range(i, grid.blocks)]
-    tasks = max(1, min(SCORES.tasks, round(len(pairs) * s * grid.tile**2 / SCORES.values)))
+    most = max(SCORES.tasks, grid.blocks)
+    tasks = max(1, min(most, round(len(pairs) * s * grid.tile**2 / SCORES.values)))
     parts = max(1, min(tasks // len(pairs), s // least))
     edges = np.linspace(0, s, parts + 1).astype(int).tolist()
     found = []
@@ -95,7 +96,7 @@ class ScoreOptions:
     ----------
     few_classes : up to this many classes a tile is read once as it is; for more, converting it for matrix products in
         float64 is faster
-    tasks : a pass has so many if it has enough to do,
+    tasks : a pass has so many, or one for each block row if these are more, if it has enough to do,
     values : each with about so many kernel values
     """
 

@@ -54,8 +54,9 @@ class Round:
     @property
     def parts(self) -> int:
         """Tasks of a pass."""
-        tiles = math.ceil(self.n / SIDE) * (math.ceil(self.n / SIDE) + 1) / 2
-        return max(1, min(SCORES.tasks, round(tiles * self.s * SIDE**2 / SCORES.values)))
+        rows = math.ceil(self.n / SIDE)
+        values = rows * (rows + 1) / 2 * self.s * SIDE**2
+        return max(1, min(max(SCORES.tasks, rows), round(values / SCORES.values)))
 
     @property
     def stack_bytes(self) -> float:
