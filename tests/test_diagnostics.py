@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 import pytest
-from conftest import save_npz, three_classes
+from test_cli import folder
 
 from dmkl.cli.main import cli, main
 from dmkl.errors import ConfigError, OutputError
@@ -18,25 +18,7 @@ from dmkl.runtime import Diagnostics, open_runtime
 from dmkl.runtime import diagnostics as module
 from dmkl.runtime.jobs.profile import template
 
-CONFIG = """
-[data]
-path = "data.npz"
-[[kernels]]
-kernel = "rbf"
-width = ["0.5 median", "1 median"]
-[formulation]
-name = "uniform"
-[run]
-tile = 40
-"""
-
-
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    save_npz(tmp_path / "data.npz", three_classes(120))
-    (tmp_path / "config.toml").write_text(CONFIG)
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+__all__ = ["folder"]  # a fixture
 
 
 @pytest.fixture

@@ -179,10 +179,7 @@ def blocks_near(reader: TileReader, sets: Sequence[Samples]) -> list[Any]:
 
 def cut_block(rows: Sequence[BlockRow], request: BlockRequest) -> FloatArray:
     """The only block of a request."""
-    blocks = request.allocate(None)
-    for row in rows:
-        fill_block_row(row, request, blocks)
-    return blocks[0]
+    return cut_blocks(rows, request, None)[0]
 
 
 def room_near(reader: TileReader, room: int) -> int:
@@ -318,10 +315,16 @@ def answer_chunk(
 ) -> list[T]:
     """`function(block, *question)` for each set. All sets are cut from one tile after the other: cutting set by set
     would read all tiles from memory for each of them."""
-    blocks = request.allocate(thread_scratch())
+    blocks = cut_blocks(rows, request, thread_scratch())
+    return [function(block, *question) for block, question in zip(blocks, questions, strict=True)]
+
+
+def cut_blocks(rows: Sequence[BlockRow], request: BlockRequest, scratch: Scratch | None) -> list[FloatArray]:
+    """All blocks of a request, cut from all block rows in this task; in scratch memory if there is some."""
+    blocks = request.allocate(scratch)
     for row in rows:
         fill_block_row(row, request, blocks)
-    return [function(block, *question) for block, question in zip(request.finished(blocks), questions, strict=True)]
+    return request.finished(blocks)
 
 
 def rows(reader: TileReader, samples: Samples, kernels: Sequence[int] | None) -> FloatArray:

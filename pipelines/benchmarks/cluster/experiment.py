@@ -41,11 +41,9 @@ C = 1.0
 
 def run(context: Context) -> Outcome:
     settings = context.settings
-    problems: dict[str, Callable[[Path], None]] = {
-        "Caltech-256": lambda folder: write_shape(folder, settings["classes"])
-    }
+    problems: dict[str, Callable[[Path], None]] = {CALTECH: lambda folder: write_shape(folder, settings["classes"])}
     if settings["samples"]:
-        problems["digits"] = lambda folder: write_digits(folder, settings["samples"])
+        problems[ONE_CLASS] = lambda folder: write_digits(folder, settings["samples"])
     tables: list[Table] = []
     best: dict[tuple[str, str], Row] = {}
     memory: dict[str, float] = {}
