@@ -84,7 +84,7 @@ class NewtonOptions:
     fall: float = 0.2  # the factor of sigma after more Newton steps
     exactness: float = 1e-2  # of the gradient of psi at the end of a proximal step, relative to the gap
     descent: float = 1e-4  # share of the predicted decrease that a step has to reach
-    direct_flops: float = 4e10  # a Newton matrix that takes more is replaced by conjugate gradients
+    direct_flops: float = 1e8  # a Newton matrix that takes more is replaced by conjugate gradients (some ten products)
     cg_steps: int = 200
 
 
