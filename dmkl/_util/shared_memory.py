@@ -91,6 +91,20 @@ class KeptArrays:
         return type(self), ()
 
 
+@dataclass(frozen=True)
+class SharedMatrix:
+    """A matrix in shared memory, as long as this object lives in the process that made it; its copies elsewhere know
+    the address."""
+
+    address: SharedArrays
+    owner: KeptArrays
+
+    def opened(self) -> Array:
+        """The matrix, in whatever process of this machine."""
+        matrix: Array = self.address.opened()[0][0]
+        return matrix
+
+
 @functools.lru_cache(maxsize=1)
 def opened_again(address: SharedArrays) -> list[Array]:
     """The arrays in another process, mapped until others are asked for."""

@@ -70,6 +70,11 @@ class Oracle(Protocol):
     @property
     def supports(self) -> frozenset[Feature]: ...
 
+    @property
+    def copies(self) -> bool:
+        """Whether `prepare` copies the matrix."""
+        ...
+
     def prepare(self, K: FloatArray | PreparedKernel) -> PreparedKernel:
         """Do once what every class with this kernel needs; the result can be passed in place of K."""
         ...

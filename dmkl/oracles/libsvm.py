@@ -79,6 +79,7 @@ class LibsvmOracle:
     """The oracle `libsvm`: one C, an intercept, cold starts (a warm start is ignored)."""
 
     name = "libsvm"
+    copies = True
     supports: frozenset[Feature] = frozenset()
 
     def prepare(self, K: FloatArray | PreparedKernel) -> NodeKernel:

@@ -629,6 +629,7 @@ class SmoOracle:
     """The oracle `smo`: everything an oracle can support, and the quickest on dense kernels."""
 
     name = "smo"
+    copies = False
     supports: frozenset[Feature] = frozenset({"linear", "upper", "no_intercept", "warm_start"})
 
     def prepare(self, K: FloatArray | PreparedKernel) -> PreparedKernel:

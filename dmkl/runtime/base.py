@@ -30,6 +30,8 @@ class Runtime(Protocol):
         Processes that they run in.
     remote
         Whether tasks run in other processes.
+    together
+        Whether all of these are on this machine, so that they reach memory which this process shares.
     memory
         Bytes that those processes may use; 0 when tasks share this process's memory.
     """
@@ -37,6 +39,7 @@ class Runtime(Protocol):
     workers: int
     processes: int
     remote: bool
+    together: bool
     memory: int
 
     def map(self, function: Callable[..., R], tasks: Iterable[tuple[object, ...]]) -> Iterator[R]:
@@ -108,6 +111,7 @@ class Local:
     """Runs tasks on `workers` threads (default: the cores this process may use)."""
 
     remote = False
+    together = True
     memory = 0
     processes = 1
     in_flight = 2  # tasks per thread that may be running or waiting for their turn

@@ -78,6 +78,7 @@ class Connection(Protocol):
     """A connection to a cluster."""
 
     renewable: bool  # connect may be called again after the cluster was lost
+    together: bool  # whether all workers are known to be on this machine
     note: Note
 
     @property
@@ -99,6 +100,8 @@ class Connection(Protocol):
 
 class KnownWorkers:
     """What connections share whose cluster is as large as the scheduler says."""
+
+    together = False
 
     @property
     def patience(self) -> float:
@@ -155,6 +158,7 @@ class LocalProcesses(KnownWorkers):
     """Worker processes on this machine, with a scheduler in this process."""
 
     renewable = True
+    together = True
 
     def __init__(self, count: int, threads: int = 1, note: Note = silent) -> None:
         self.note = note

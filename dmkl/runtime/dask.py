@@ -114,6 +114,7 @@ class DaskRuntime:
     def __init__(self, connection: Connection | Client) -> None:
         self._connection: Connection = ClientConnection(connection) if isinstance(connection, Client) else connection
         self._options = OPTIONS
+        self.together = self._connection.together
         self.client = self._connection.connect()
         self.processes: int
         self.workers: int

@@ -15,12 +15,13 @@ from typing import ClassVar
 
 import numpy as np
 
+from dmkl._util.shared_memory import SharedMatrix
 from dmkl._util.stopping import Stopped, must_stop
 from dmkl._util.types import Float64, FloatArray, FloatType, Mask, Samples
 from dmkl.oracles import ORACLES, PreparedKernel, SvmResult, svm_bounds
 from dmkl.problems.losses import Loss
 from dmkl.problems.uniform import UniformMKL
-from dmkl.runtime import Local
+from dmkl.runtime import Local, Runtime
 from dmkl.solvers.certificate import Certificate
 from dmkl.solvers.kernel_operators import BlockKernels, StreamedKernels
 from dmkl.solvers.loss_blocks import OWN_MATRICES, LossClassMethod, LossMethodName, first_samples
@@ -144,7 +145,7 @@ class _WholeMatrix:
 
     def __init__(self, svm: FixedWeights, weights: Float64) -> None:
         self._svm, self._weights = svm, weights
-        self._prepared: PreparedKernel | None = None  # or a handle of it on workers
+        self._kernel: PreparedKernel | SharedMatrix | None = None  # or a handle of one on workers
         self.scores: dict[int, Float64] = {}  # of every class, at its last coefficients: the certificate has them
 
     def init(self, problem: Problem) -> State:
@@ -153,10 +154,8 @@ class _WholeMatrix:
 
     def step(self, problem: Problem, state: State) -> State:
         runtime = problem.runtime if problem.m > 1 else Local(1)  # one class is solved in this process
-        if self._prepared is None:
-            combine = problem.stack.combine_near if problem.m > 1 else problem.stack.combine
-            combined = combine(state.weights, dtype=_dtype(problem))
-            self._prepared = runtime.share(runtime.hold(_prepare, problem.oracle, combined))
+        if self._kernel is None:
+            self._kernel = self._combined(problem, state.weights, runtime)
         classes = np.flatnonzero(state.gap > problem.tol)
         coef, intercept = {}, state.intercept.copy()
         primal, dual = state.primal.copy(), state.dual.copy()
@@ -174,12 +173,23 @@ class _WholeMatrix:
     def leave(self, problem: Problem, state: State) -> State:
         return state
 
+    def _combined(self, problem: Problem, weights: Float64, runtime: Runtime) -> PreparedKernel | SharedMatrix:
+        """The matrix for the tasks of this runtime: in memory that they share, or prepared where they run."""
+        stack, dtype = problem.stack, _dtype(problem)
+        if problem.m > 1 and not ORACLES[problem.oracle].copies:
+            shared = stack.combine_shared(weights, dtype=dtype)
+            if shared is not None:
+                return shared
+        combine = stack.combine_near if problem.m > 1 else stack.combine
+        prepared: PreparedKernel = runtime.share(runtime.hold(_prepare, problem.oracle, combine(weights, dtype=dtype)))
+        return prepared
+
     def _tasks(self, problem: Problem, state: State, chunks: Sequence[Samples]) -> Iterator[tuple[object, ...]]:
         upper = self._svm.C * problem.counts
         for some in chunks:
             signs = [problem.Y[:, k] for k in some]
             warm = [column(state.coef, k) * y for k, y in zip(some, signs, strict=True)]
-            yield self._svm, self._prepared, signs, upper, warm, problem.tol, problem.oracle
+            yield self._svm, self._kernel, signs, upper, warm, problem.tol, problem.oracle
 
 
 def _prepare(oracle: str, K: FloatArray) -> PreparedKernel:
@@ -189,7 +199,7 @@ def _prepare(oracle: str, K: FloatArray) -> PreparedKernel:
 
 def solve_classes(
     svm: FixedWeights,
-    kernel: PreparedKernel,
+    kernel: PreparedKernel | SharedMatrix,
     signs: list[Float64],
     upper: Float64,
     warm: list[Float64],
@@ -201,11 +211,12 @@ def solve_classes(
     Those that there is no time for are left out.
     """
     solve = ORACLES[oracle]
+    prepared = solve.prepare(kernel.opened() if isinstance(kernel, SharedMatrix) else kernel)
     found: list[SvmResult] = []
     for y, alpha in zip(signs, warm, strict=True):
         if found and must_stop():
             break
-        found.append(solve(kernel, y, upper, intercept=svm.intercept, alpha=alpha, tol=tol))
+        found.append(solve(prepared, y, upper, intercept=svm.intercept, alpha=alpha, tol=tol))
     return found
 
 

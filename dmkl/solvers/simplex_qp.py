@@ -74,8 +74,10 @@ def simplex_qp(
     """
     size = max(abs(float((heights + slopes @ centre).max())), options.flat * float(np.abs(slopes).max()), 1e-300)
     owner = np.zeros(len(centre), dtype=np.int64) if groups is None else np.asarray(groups, dtype=np.int64)
-    scaled = (np.ascontiguousarray(part / size, dtype=np.float64) for part in (heights, slopes, Q))
-    p, lam = _interior_point(*scaled, np.ascontiguousarray(centre), owner, np.bincount(owner), options)
+    heights, slopes, Q, centre = (
+        np.ascontiguousarray(part, dtype=np.float64) for part in (heights / size, slopes / size, Q / size, centre)
+    )
+    p, lam = _interior_point(heights, slopes, Q, centre, owner, np.bincount(owner), options)
     return p / np.bincount(owner, p)[owner], lam / lam.sum()
 
 

@@ -13,6 +13,7 @@ only after the first round, so the compact problem ends up right: at the latest 
 
 from __future__ import annotations
 
+import functools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -426,14 +427,13 @@ class OneVsRest:
     def _expected_bytes(self, problem: Problem, state: State) -> Callable[[list[int]], int]:
         """The bytes of the blocks of some classes, with room for first sets to grow."""
 
-        def expected(classes: list[int]) -> int:
-            total, growth = 0, BLOCK_MEMORY.kernels_room if whole(problem.n) else BLOCK_MEMORY.growth_room
-            for k in classes:
-                known = state.primal[k] < np.inf or state.coef.indptr[k] < state.coef.indptr[k + 1]
-                total += self._bytes(problem, state, k) * (1 if known else growth)
-            return total
+        @functools.cache
+        def expected(k: int) -> int:
+            growth = BLOCK_MEMORY.kernels_room if whole(problem.n) else BLOCK_MEMORY.growth_room
+            known = state.primal[k] < np.inf or state.coef.indptr[k] < state.coef.indptr[k + 1]
+            return self._bytes(problem, state, k) * (1 if known else growth)
 
-        return expected
+        return lambda classes: sum(map(expected, classes))
 
     def _bytes(self, problem: Problem, state: State, k: int) -> int:
         """Bytes of the block of class k; none where it is the stack's own array."""

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from dmkl._util.machine import Scratch, thread_scratch
-from dmkl._util.shared_memory import KeptArrays, SharedArrays, opened_again
+from dmkl._util.shared_memory import KeptArrays, SharedArrays, SharedMatrix, opened_again
 from dmkl._util.types import Float64, FloatArray, FloatType, Mask, Samples
 from dmkl.events import Progress
 from dmkl.runtime import Runtime
@@ -198,6 +198,19 @@ def combine_near(reader: TileReader, weights: Float64, dtype: DTypeLike | None) 
     spans = [reader.grid.span(i) for i in range(reader.grid.blocks)]
     reader.passes += 1
     return reader.runtime.hold(assemble_matrix, reader.n, spans, pieces)
+
+
+def combine_shared(reader: TileReader, weights: Float64, dtype: DTypeLike | None) -> SharedMatrix | None:
+    """See `KernelStack.combine_shared`."""
+    request = BlockRequest.of(reader, [np.arange(reader.n)], weights=weights, dtype=dtype)
+    remote, [nbytes] = reader.runtime.remote and reader.runtime.together, request.sizes()
+    if not remote or nbytes > SHARES.here * reader.memory.left:
+        return None
+    owner = KeptArrays()
+    _, address = owner.arrays(request.shapes(), request.dtype)
+    filled = all(pieces is None for pieces in reader.each_row(fill_shared_blocks, request, address, False))
+    reader.passes += 1
+    return SharedMatrix(address, owner) if filled else None
 
 
 def summed(reader: TileReader, weights: Float64, dtype: FloatType, room: float) -> Source | None:

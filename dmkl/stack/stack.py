@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
 from dmkl._util.machine import Budget, cores
+from dmkl._util.shared_memory import SharedMatrix
 from dmkl._util.tiling import Grid
 from dmkl._util.types import Float64, FloatArray, FloatType, Mask, Samples, StrPath
 from dmkl.config import KernelConfig, construct
@@ -448,6 +449,11 @@ class KernelStack(TileReader):
     def combine_near(self, weights: Float64, *, dtype: DTypeLike | None = None) -> Any:
         """The weighted sum where tasks run: the matrix itself in this process, a future of it on a cluster."""
         return blocks.combine_near(self, np.asarray(weights, dtype=np.float64), dtype)
+
+    def combine_shared(self, weights: Float64, *, dtype: DTypeLike | None = None) -> SharedMatrix | None:
+        """The weighted sum in memory that the workers of this machine fill, and that their tasks open: nothing is put
+        together or sent. None on other runtimes, and where it does not fit in the memory of this process."""
+        return blocks.combine_shared(self, np.asarray(weights, dtype=np.float64), dtype)
 
     def summed(self, weights: Float64, dtype: FloatType, room: float) -> KernelStack | None:
         """A stack of one kernel, the weighted sum, whose tiles are held where tasks run: products with it read s times

@@ -93,6 +93,7 @@ class WorkerJobs:
     """A connection to a Dask scheduler in this process, whose workers are jobs."""
 
     renewable = True
+    together = False
 
     def __init__(self, scheduler: Scheduler, profile: Profile, folder: Path, note: Note = silent) -> None:
         require_private(profile.interface, tls=profile.tls, insecure=profile.insecure)
