@@ -1,7 +1,8 @@
-"""Sources of tiles: mapped from the files of a kernel store, computed from its samples, held here or by workers.
+"""Sources of tiles: mapped from the files of a kernel store, fetched from its objects, computed from its samples, held
+here or by workers.
 
 Tiles of a store on disk are never copied: every process of a machine maps the files, and shares the machine's page
-cache with the others. Tiles that are held were computed once.
+cache with the others. Tiles that are held were computed or fetched once.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ class StoredSource(Source):
     worth_holding = False  # the files are in memory where there is room for them
 
     def __init__(self, store: KernelStore, reserved: int | None = None, room: int | None = None) -> None:
-        self.path, self.store_id = str(store.path), store.id
+        self.path, self.store_id = str(store.place), store.id
         self._nbytes = store.mapped_bytes
         self._reserved = self._nbytes if reserved is None else reserved
         self._room = self._reserved if room is None else room
@@ -49,7 +50,7 @@ class StoredSource(Source):
         functions = [kernel.function for kernel in store.bank.kernels]
         self.indefinite = tuple(a for a, function in enumerate(functions) if function.indefinite)
         self.unproven = tuple(a for a, function in enumerate(functions) if function.unproven)
-        self.repairs = RepairLog(store.path)
+        self.repairs = RepairLog(store.place)
 
     def tile(self, a: int, i: int, j: int) -> FloatArray:
         return sound_tile(self.store, a, i, j)
@@ -73,8 +74,47 @@ class StoredSource(Source):
         return self.store_id
 
     @property
-    def portable(self) -> Source:
+    def portable(self) -> Source | None:
         return self
+
+
+class FetchedSource(StoredSource):
+    """Tiles of a store on an object store, fetched whenever they are read, those that come next ahead of time.
+
+    Parameters
+    ----------
+    store : the store
+    room : bytes of tiles that a process keeps
+    """
+
+    backend = "fetched"
+    worth_holding = True
+
+    def __init__(self, store: KernelStore, room: int) -> None:
+        super().__init__(store, reserved=0, room=room)
+        self._shared = store.place.shared
+
+    def tiles(self, kernels: Sequence[int], i: int, j: int) -> Iterator[FloatArray]:
+        store, count = self.store, self.store.fetched.together
+        coming = [(j, kernels[first : first + count]) for first in range(0, len(kernels), count)]
+        batches = list(coming)
+        if batches and j + 1 in self.grid.kept(i):
+            coming.append((j + 1, batches[0][1]))
+        for number, (_, batch) in enumerate(batches):
+            for column, wanted in coming[number : number + 2]:
+                store.fetched.ask(store.tile_name(i, column), wanted)
+            for a in batch:
+                yield sound_tile(store, a, i, j)
+
+    @property
+    def store(self) -> KernelStore:
+        store = opened(self.path, self.store_id)
+        store.fetched.room = self._room
+        return store
+
+    @property
+    def portable(self) -> Source | None:
+        return self if self._shared else None
 
 
 class ComputedSource(StoredSource):
@@ -90,6 +130,7 @@ class ComputedSource(StoredSource):
 
     def __init__(self, store: KernelStore) -> None:
         super().__init__(store, reserved=0)
+        self._shared = store.place.shared
         self.has_features = all(kernel.function.base != MATRIX for kernel in store.bank.kernels)
         self.by_columns = store.bank.by_columns
         self.worth_holding = not self.by_columns
@@ -140,6 +181,10 @@ class ComputedSource(StoredSource):
     @property
     def held_bytes(self) -> int:
         return 0
+
+    @property
+    def portable(self) -> Source | None:
+        return self if self._shared else None
 
 
 class _Bench:
@@ -217,7 +262,7 @@ class MemoryShares:
     Attributes
     ----------
     here : of what is left of a process's memory, for all tiles; the rest is for the solver
-    some : of its limit, for the mapped files of a store where not all of them fit
+    some : of its limit, for the mapped files of a store where not all of them fit, or for fetched tiles
     workers : of the memory of all workers together, for the tiles that they hold
     each_worker : of one worker's memory, for all tiles, so that each worker can fetch the tiles of the others
     blocks : of the memory of one worker's thread, for the blocks that it cuts at once
@@ -410,6 +455,12 @@ def mapped(store: KernelStore, memory: Budget, runtime: Runtime, *, whole: bool 
         each = runtime.memory / runtime.processes
         room = min(room, nbytes if nbytes <= SHARES.here * each else int(SHARES.some * each))
     return StoredSource(store, reserved, room)
+
+
+def fetched(store: KernelStore, memory: Budget, runtime: Runtime) -> FetchedSource:
+    """The source of a store on an object store."""
+    limit = runtime.memory / runtime.processes if runtime.remote else memory.limit
+    return FetchedSource(store, int(SHARES.some * limit))
 
 
 def fits_here(source: Source, memory: Budget) -> bool:
