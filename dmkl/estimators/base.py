@@ -19,7 +19,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, validate_data
 
 from dmkl._util.in_memory import in_memory
-from dmkl._util.types import Array, Float64
+from dmkl._util.types import Array, Float64, StrPath
 from dmkl.data import Dataset, Labels
 from dmkl.errors import ConfigError, DataError
 from dmkl.estimators import docstrings

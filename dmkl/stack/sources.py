@@ -8,10 +8,10 @@ A source says which tiles there are, gives them, and says what else it can answe
     as_array()             all of it, where it is one array in memory
 
 The stack and the solvers ask these questions and never for the type of a source. There are seven: an array (in this
-module); kernels computed from features in memory (`features`); tiles in a store on disk or on an object store, tiles
-computed from a store's samples, tiles held in this process and tiles held by the workers of a cluster (`tiles`). Some kernels of a source, or some
-samples, are a source again. A new source is a subclass of `Source` that has `grid`, `s`, `dtype` and `tile`; the
-defaults do the rest.
+module); kernels computed from features in memory (`features`); tiles of a store on disk, tiles of a store on an object
+store, tiles computed from a store's samples, tiles held in this process and tiles held by the workers of a cluster
+(`tiles`). Some kernels of a source, or some samples, are a source again. A new source is a subclass of `Source` that
+has `grid`, `s`, `dtype` and `tile`; the defaults do the rest.
 
 A `TileReader` passes over all tiles of a source: one task for each block row, answers in order.
 """

@@ -28,7 +28,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import unquote, urlsplit
 
 from zarr.storage import MemoryStore, ObjectStore
@@ -55,6 +55,7 @@ CREDENTIALS = {  # of the schemes of object stores
 }
 NO_BUCKET = ("NoSuchBucket", "ContainerNotFound")
 CODE = re.compile(r"<Code>(\w+)</Code>")
+Data = TypeVar("Data", bytes, memoryview)
 LOST_SLASH = re.compile(r"(s3|gs|az|memory|file):/[^/]")
 
 
@@ -610,7 +611,7 @@ def _text_of(header: Table) -> str:
     return json.dumps({key: header[key] for key in header if key not in ("id", "version", "config")}, sort_keys=True)
 
 
-def _whole(found: Any, start: int, stop: int, name: str) -> Any:
+def _whole(found: Data, start: int, stop: int, name: str) -> Data:
     if len(found) != stop - start:
         raise ValueError(f"{name} ends before it should")
     return found

@@ -282,8 +282,9 @@ class KernelStore:
         return tile[: rows.stop - rows.start, : columns.stop - columns.start]
 
     def _unusable(self, a: int, i: int, j: int, what: str, hint: str) -> UnusableTile:
+        where = self.place.named(self.tile_name(i, j))
         return UnusableTile(
-            f"tile ({i}, {j}) of kernel {a} '{self.bank.kernels[a].name}' is {what}: {self.place.named(self.tile_name(i, j))}",
+            f"tile ({i}, {j}) of kernel {a} '{self.bank.kernels[a].name}' is {what}: {where}",
             f"{hint}: it builds only what is missing",
             what,
         )

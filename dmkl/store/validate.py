@@ -18,7 +18,7 @@ from zarr.storage import LocalStore, ZipStore
 from dmkl._util.types import Array, Table
 from dmkl.errors import StoreError, one_line
 from dmkl.store.format import CHECKSUM, ZarrArray, read_checked, verify
-from dmkl.store.place import Folder, Objects, ObjectsOfZarr, Place, UnreachableStore
+from dmkl.store.place import Folder, ObjectsOfZarr, Place, UnreachableStore
 
 PLAIN = (BytesCodec, Crc32cCodec)
 
@@ -126,7 +126,8 @@ def _chunk_of_file(array: ZarrArray, key: str) -> Array:
 
 
 def _chunk_of_object(array: ZarrArray, key: str) -> Array:
-    place: Objects = array.store.place
+    assert isinstance(array.store, ObjectsOfZarr)
+    place = array.store.place
     raw = np.frombuffer(place.read_from(key, 0, _chunk_bytes(array)), np.uint8)
     verify(raw, place.named(key))
     return raw[:-CHECKSUM].view(array.dtype).reshape(array.chunks)
