@@ -54,6 +54,7 @@ CREDENTIALS = {  # of the schemes of object stores
     "memory": "nothing",
 }
 NO_BUCKET = ("NoSuchBucket", "ContainerNotFound")
+BEYOND = re.compile(r"InvalidRange|[Ii]nvalid range|416 Range|[Rr]ange start")  # the end of an object
 CODE = re.compile(r"<Code>(\w+)</Code>")
 Data = TypeVar("Data", bytes, memoryview)
 LOST_SLASH = re.compile(r"(s3|gs|az|memory|file):/[^/]")
@@ -491,7 +492,7 @@ class Objects(Place):
         refused = obstore.exceptions.PermissionDeniedError, obstore.exceptions.UnauthenticatedError
         settings = f"set {CREDENTIALS[self._scheme]} in the environment"
         again = "check the network, then run the same command again"
-        if code == "InvalidRange" or "416 Range" in text or "Range started at" in text:
+        if BEYOND.search(text):
             return ValueError(f"an object of {self} ends before it should")
         if code in NO_BUCKET:
             reason, hint = "there is no such bucket", "create the bucket, or correct the URL"
