@@ -10,6 +10,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -405,6 +406,30 @@ def built_in_memory(data: Dataset, runtime: Any) -> KernelStore:
     return build_store("memory://refused", plan_bank(KERNELS, data), data, runtime, largest_tile=40)
 
 
+def test_two_builders_at_once_make_one_store(server: Server, data: Dataset, store: KernelStore, tmp_path: Path) -> None:
+    where = f"s3://bucket/{tmp_path.name}/k.zarr"
+    with ThreadPoolExecutor(3) as pool:
+        stores = list(pool.map(lambda _: built(where, data), range(3)))
+    assert len({mine.id for mine in stores}) == 1
+    assert stores[0].complete
+    assert CLAIM not in stores[0].place.names("")
+    for pair in store.pairs:
+        assert content(stores[0].place, store.tile_name(*pair)) == store.tile_path(*pair).read_bytes()
+
+
+def test_large_objects_go_in_parts(server: Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(places, "CONNECTIONS", ConnectionOptions(in_memory=1 << 20, piece=3 << 20))
+    place, local = place_of(f"s3://bucket/{tmp_path.name}"), Folder(tmp_path)
+    values = np.random.default_rng(0).random((7, 512, 512), np.float32)
+    for one in (place, local):
+        one.write_tile("t", 512, 7, ((a, [layer]) for a, layer in enumerate(values)), values.dtype)
+    assert content(place, "t") == content(local, "t")
+    assert bytes(place.read_from("t", 100, local.size("t"))) == content(local, "t")[100:]
+    with pytest.raises(ValueError, match=r"layers \[2\] are missing"):
+        place.write_tile("u", 512, 3, ((a, [layer]) for a, layer in enumerate(values[:2])), values.dtype)
+    assert place.names("") == {"t"}
+
+
 # --- the command line
 
 
@@ -501,6 +526,8 @@ def test_refusals_are_two_lines(
     error, hint = kernels("s3://bucket/k.zarr")
     assert "https" in error
     assert "AWS_ALLOW_HTTP=true" in hint
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "nonsense")
+    assert kernels("s3://bucket/k.zarr", 2)[0] == "error: AWS_ENDPOINT_URL in the environment is no URL"
     monkeypatch.setitem(sys.modules, "obstore.store", None)
     monkeypatch.setitem(sys.modules, "obstore", None)
     error, hint = kernels("s3://bucket/k.zarr", 2)

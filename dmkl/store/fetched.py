@@ -60,6 +60,7 @@ class FetchedTiles:
         self._kept: OrderedDict[tuple[str, int], FloatArray] = OrderedDict()  # the least recently used first
         self._coming: dict[tuple[str, int], Future[dict[int, FloatArray]]] = {}
         self._indexes: dict[str, Samples] = {}  # where the layers are
+        self._reading: dict[str, threading.Lock] = {}  # one reader for the index of a tile
         self._lock = threading.Lock()
         self._pool: ThreadPoolExecutor | None = None
 
@@ -107,7 +108,10 @@ class FetchedTiles:
     def forget(self, name: str) -> None:
         """Fetch a tile again that has been written anew."""
         with self._lock:
+            reading = self._reading.setdefault(name, threading.Lock())
+        with reading:
             self._indexes.pop(name, None)
+        with self._lock:
             for key in [key for key in self._kept if key[0] == name]:
                 del self._kept[key]
 
@@ -131,19 +135,24 @@ class FetchedTiles:
 
     def _fetch(self, name: str, layers: list[int]) -> list[NDArray[np.uint8]]:
         """The bytes of some layers, with their checksums."""
-        index = self._indexes.get(name)
-        if index is None:
-            start = self._nbytes - 16 * self._depth - CHECKSUM
-            raw = np.frombuffer(self._place.read_from(name, start, self._nbytes), np.uint8)
-            verify(raw, self._place.named(name))
-            index = raw[:-CHECKSUM].view("<u8").reshape(self._depth, 2).astype(np.int64)
-            self._indexes[name] = index
+        index = self._index(name)
         for a in layers:
             start, length = index[a]
             if length != self._layer_bytes + CHECKSUM or not 0 <= start <= self._nbytes - length:
                 raise ValueError(f"layer {a} of {self._place.named(name)} has {length:,} bytes")
         parts = [(int(start), int(start + length)) for start, length in index[layers]]
         return [np.frombuffer(part, np.uint8) for part in self._place.read_parts(name, parts)]
+
+    def _index(self, name: str) -> Samples:
+        with self._lock:
+            reading = self._reading.setdefault(name, threading.Lock())
+        with reading:
+            if name not in self._indexes:
+                start = self._nbytes - 16 * self._depth - CHECKSUM
+                raw = np.frombuffer(self._place.read_from(name, start, self._nbytes), np.uint8)
+                verify(raw, self._place.named(name))
+                self._indexes[name] = raw[:-CHECKSUM].view("<u8").reshape(self._depth, 2).astype(np.int64)
+            return self._indexes[name]
 
     def _verified(self, name: str, a: int, part: NDArray[np.uint8]) -> FloatArray:
         """The values of a layer, in memory of their own: its neighbours came in the same piece of memory."""

@@ -53,6 +53,7 @@ CREDENTIALS = {  # of the schemes of object stores
     "az": "AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY",
     "memory": "nothing",
 }
+ENDPOINTS = ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT")  # others make obstore panic
 NO_BUCKET = ("NoSuchBucket", "ContainerNotFound")
 BEYOND = re.compile(r"InvalidRange|[Ii]nvalid range|416 Range|[Rr]ange start")  # the end of an object
 CODE = re.compile(r"<Code>(\w+)</Code>")
@@ -68,6 +69,7 @@ class ConnectionOptions:
     ----------
     connect : seconds to connect
     answer : seconds for one request, with its data
+    piece : bytes that one request asks for
     patience : seconds after which a request that failed is not tried again
     tries : how often it is tried again before that
     threads : requests at once, of one process
@@ -75,7 +77,8 @@ class ConnectionOptions:
     """
 
     connect: float = 5.0
-    answer: float = 60.0
+    answer: float = 30.0
+    piece: int = 16 << 20
     patience: float = 20.0
     tries: int = 6
     threads: int = 8
@@ -224,8 +227,8 @@ class Folder(Place):
         return (self.path / ROOT).is_file()
 
     def names(self, folder: str) -> set[str]:
-        top = self.path / folder
-        return {os.path.relpath(Path(where, name), top) for where, _, files in os.walk(top) for name in files}
+        top = str(self.path / folder)
+        return {f"{where}/{name}"[len(top) + 1 :] for where, _, files in os.walk(top) for name in files}
 
     def size(self, name: str) -> int:
         path = self.path / name
@@ -377,11 +380,20 @@ class Objects(Place):
         """An object of so many bytes from `start` on; ValueError, before anything is read, if it has another size."""
         import obstore
 
+        stop = min(size, start + CONNECTIONS.piece)
         with self.asking("read"):
-            found = obstore.get(self._client, name, options={"range": (start, size)})
+            found = obstore.get(self._client, name, options={"range": (start, stop)})
             if found.meta["size"] != size:
                 raise ValueError(f"{self.named(name)} has {found.meta['size']:,} bytes, not {size:,}")
-            return _whole(memoryview(found.bytes()), start, size, self.named(name))
+            piece = _whole(memoryview(found.bytes()), start, stop, self.named(name))
+        if stop == size:
+            return piece
+        whole = bytearray(size - start)
+        whole[: len(piece)] = piece
+        for first in range(stop, size, CONNECTIONS.piece):
+            last = min(size, first + CONNECTIONS.piece)
+            whole[first - start : last - start] = self.read(name, first, last)
+        return memoryview(whole)
 
     def read_parts(self, name: str, parts: Sequence[tuple[int, int]]) -> list[memoryview]:
         """Some parts of an object from `start` to `stop`: neighbours with one request, others at the same time."""
@@ -455,7 +467,11 @@ class Objects(Place):
     def creating(self) -> Iterator[MemoryStore]:
         written: dict[str, Any] = {}
         yield MemoryStore(written)
+        if self.has_group():  # another process, which creates the same store, was faster
+            return
         root = written.pop(ROOT)
+        for name in [name for name in written if name.startswith("row_means/")]:
+            self.write(name, written.pop(name).to_bytes())  # before that process can have computed them
         with threads_of(CONNECTIONS.threads) as each:
             each(lambda name: self.write(name, written[name].to_bytes()), written)
         self.write(ROOT, root.to_bytes())
@@ -491,7 +507,7 @@ class Objects(Place):
         text, code = str(error), _code(error)
         refused = obstore.exceptions.PermissionDeniedError, obstore.exceptions.UnauthenticatedError
         settings = f"set {CREDENTIALS[self._scheme]} in the environment"
-        again = "check the network, then run the same command again"
+        again = f"check the network and {CREDENTIALS[self._scheme]}, then run the same command again"
         if BEYOND.search(text):
             return ValueError(f"an object of {self} ends before it should")
         if code in NO_BUCKET:
@@ -506,7 +522,7 @@ class Objects(Place):
         elif found := re.search(r"status code: (\d{3} [\w ]+)", text):
             reason, hint = f"the server answers {found[1].strip()}{f' ({code})' if code else ''}", again
         else:
-            reason, hint = "the server does not answer", f"{again}; {settings} if they are wrong"
+            reason, hint = "the server does not answer", again
         kind = UnreachableStore if what == "read" else OutputError
         return kind(f"cannot {what} {self}: {reason}", hint)
 
@@ -574,6 +590,9 @@ def _client(url: str) -> Any:
     scheme = urlsplit(url).scheme
     if scheme == "memory":
         return _in_memory(url)
+    for name in ENDPOINTS:
+        if os.environ.get(name) and not re.match(r"https?://[^/]", os.environ[name]):
+            raise ConfigError(f"{name} in the environment is no URL", f"write {name}=https://HOST:PORT")
     allowed = os.environ.get(_http_setting(scheme), "").lower() in ("1", "true", "yes")
     client: ClientConfig = {
         "connect_timeout": timedelta(seconds=CONNECTIONS.connect),
