@@ -8,6 +8,7 @@ import logging
 import pickle
 import socket
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -33,6 +34,7 @@ from dmkl.stack import open_stack
 from dmkl.stack.tiles import MemoryShares
 from dmkl.store import Folder, KernelStore, build_store, place_of
 from dmkl.store import place as places
+from dmkl.store.fetched import FETCHING
 from dmkl.store.place import CLAIM, ConnectionOptions, Objects, UnreachableStore
 
 SECRET = "a-secret-that-nobody-writes-down"
@@ -286,6 +288,7 @@ def test_what_does_not_fit_is_fetched_in_each_pass(
     remote: KernelStore, store: KernelStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("dmkl.stack.tiles.SHARES", MemoryShares(here=0.0))
+    monkeypatch.setattr("dmkl.store.fetched.cores", lambda: 8)
     stack = open_stack(remote, workers=1)
     assert (stack.backend, stack.held_bytes, stack.source.smallest_read) == ("fetched", 0, 38)
     layer = 38 * 38 * 4
@@ -304,6 +307,26 @@ def test_what_does_not_fit_is_fetched_in_each_pass(
     samples = np.array([3, 90, 41, 120])
     assert np.array_equal(stack.source.cross(samples, samples), open_stack(store).source.cross(samples, samples))
     assert np.array_equal(stack.source.diagonal(samples), open_stack(store).source.diagonal(samples))
+
+
+def test_the_next_tiles_are_fetched_while_others_are_used(remote: KernelStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One thread computes, several requests are under way."""
+    under_way, most, lock = 0, 0, threading.Lock()
+    read_parts = Objects.read_parts
+
+    def slow(self: Objects, *arguments: Any) -> Any:
+        nonlocal under_way, most
+        with lock:
+            under_way += 1
+            most = max(most, under_way)
+        time.sleep(0.05)
+        with lock:
+            under_way -= 1
+        return read_parts(self, *arguments)
+
+    monkeypatch.setattr(Objects, "read_parts", slow)
+    open_stack(remote, workers=1)
+    assert most == 1 + FETCHING.ahead
 
 
 def test_only_the_layers_that_are_wanted_are_read(remote: KernelStore, monkeypatch: pytest.MonkeyPatch) -> None:

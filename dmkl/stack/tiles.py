@@ -26,6 +26,7 @@ from dmkl.runtime import Runtime
 from dmkl.stack.features import FeatureSource
 from dmkl.stack.sources import BlockRow, Source, digest_block_row, digest_of
 from dmkl.store import KernelStore, RepairLog, StoredPair, opened, sound_tile
+from dmkl.store.fetched import FETCHING
 
 
 class StoredSource(Source):
@@ -95,13 +96,13 @@ class FetchedSource(StoredSource):
         self._shared = store.place.shared
 
     def tiles(self, kernels: Sequence[int], i: int, j: int) -> Iterator[FloatArray]:
-        store, count = self.store, self.store.fetched.together
-        coming = [(j, kernels[first : first + count]) for first in range(0, len(kernels), count)]
-        batches = list(coming)
-        if batches and j + 1 in self.grid.kept(i):
-            coming.append((j + 1, batches[0][1]))
-        for number, (_, batch) in enumerate(batches):
-            for column, wanted in coming[number : number + 2]:
+        store = self.store
+        count, ahead = store.fetched.together, FETCHING.ahead
+        batches = [kernels[first : first + count] for first in range(0, len(kernels), count)]
+        columns = range(j, min(j + ahead, self.grid.kept(i).stop - 1) + 1)
+        coming = [(column, batch) for column in columns for batch in batches]
+        for number, batch in enumerate(batches):
+            for column, wanted in coming[number : number + 1 + ahead]:
                 store.fetched.ask(store.tile_name(i, column), wanted)
             for a in batch:
                 yield sound_tile(store, a, i, j)

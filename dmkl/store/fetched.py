@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from dmkl._util.machine import cores
 from dmkl._util.types import FloatArray, FloatType, Samples
 from dmkl.store.format import CHECKSUM, verify
 from dmkl.store.place import CONNECTIONS, Objects
@@ -27,10 +28,12 @@ class FetchOptions:
     Attributes
     ----------
     piece : bytes of layers that are asked for together
+    ahead : how many such pieces are fetched before they are used
     room : bytes of layers that a process keeps, where nothing else is said
     """
 
     piece: int = 16 << 20
+    ahead: int = 3
     room: int = 256 << 20
 
 
@@ -67,7 +70,7 @@ class FetchedTiles:
     @property
     def together(self) -> int:
         """How many layers are worth asking for at once."""
-        room = self.room // (4 * CONNECTIONS.threads)  # what is fetched ahead must not push out what is in use
+        room = self.room // ((1 + FETCHING.ahead) * cores())  # what is fetched ahead must not push out what is in use
         return max(1, min(FETCHING.piece, room) // self._layer_bytes)
 
     def ask(self, name: str, layers: Sequence[int]) -> None:
