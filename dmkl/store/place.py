@@ -42,6 +42,9 @@ from dmkl.store.format import write_layers, write_tile_file
 
 if TYPE_CHECKING:
     from obstore.store import ClientConfig, RetryConfig
+    from obstore.store import ObjectStore as Client
+    from zarr.abc.store import ByteRequest
+    from zarr.core.buffer import Buffer, BufferPrototype
 
 ROOT = "zarr.json"
 LOG = "mended.jsonl"  # part of the format, as the next two
@@ -312,18 +315,24 @@ class Objects(Place):
 
     remote = True
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, client: Client | None = None) -> None:
         self.url = url
         self._scheme = urlsplit(url).scheme
         self.shared = self._scheme != "memory"
-        self._client = _client(url)
+        self._connected = client
 
     def __str__(self) -> str:
         return self.url
 
     def __reduce__(self) -> tuple[type[Objects], tuple[str]]:
-        """Another process makes its own connections, with what its environment says."""
+        """Another process makes its own connections when it needs them, with what its environment says."""
         return type(self), (self.url,)
+
+    @property
+    def _client(self) -> Client:
+        if self._connected is None:
+            self._connected = _client(self.url)
+        return self._connected
 
     @property
     def stem(self) -> str:
@@ -530,20 +539,20 @@ class Objects(Place):
 class ObjectsOfZarr(ObjectStore[Any]):
     """Zarr's own store over obstore, with the messages of its place."""
 
-    def __init__(self, place: Objects, client: Any) -> None:
+    def __init__(self, place: Objects, client: Client) -> None:
         super().__init__(client)
         self.place = place
 
     def __str__(self) -> str:
         return str(self.place)
 
-    async def get(self, *arguments: Any, **named: Any) -> Any:
+    async def get(self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None) -> Buffer | None:
         with self.place.asking("read"):
-            return await super().get(*arguments, **named)
+            return await super().get(key, prototype, byte_range)
 
-    async def set(self, *arguments: Any, **named: Any) -> None:
+    async def set(self, key: str, value: Buffer) -> None:
         with self.place.asking("write"):
-            await super().set(*arguments, **named)
+            await super().set(key, value)
 
 
 def place_of(where: StrPath | Place) -> Place:
@@ -574,10 +583,11 @@ def place_of(where: StrPath | Place) -> Place:
         )
     if not parts.netloc:
         raise ConfigError(f"'{text}' names no bucket", f"write {parts.scheme}://BUCKET/STORE")
-    return Objects(text.rstrip("/"))
+    url = text.rstrip("/")
+    return Objects(url, _client(url))
 
 
-def _client(url: str) -> Any:
+def _client(url: str) -> Client:
     """A connection to a prefix."""
     try:
         from obstore.store import from_url
@@ -610,7 +620,7 @@ def _client(url: str) -> Any:
 
 
 @functools.cache
-def _in_memory(url: str) -> Any:
+def _in_memory(url: str) -> Client:
     """The objects of a place in memory, for as long as the process lives."""
     from obstore.store import MemoryStore
 
