@@ -460,6 +460,8 @@ def test_large_objects_go_in_parts(server: Server, monkeypatch: pytest.MonkeyPat
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     save_npz(tmp_path / "data.npz", three_classes(120))
     (tmp_path / "config.toml").write_text(CONFIG)
+    (tmp_path / "cluster").mkdir()
+    (tmp_path / "cluster/slurm.toml").write_text("walltime = '1 h'\ninterface = 'lo'\n")
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -483,6 +485,9 @@ def test_the_commands_take_urls(server: Server, folder: Path, capsys: pytest.Cap
     assert run("train", "config.toml", "-o", "named", "-s", f"run.store={where}", "--cluster", "local:2") == 0
     assert_same_model(folder / "named", folder / "near")
     assert json.loads((folder / "named/manifest.json").read_text())["store"] == where
+    capsys.readouterr()
+    assert run("submit", where, "-o", "job", "--cluster", "slurm", "--dry-run") == 0
+    assert f"dmkl train {where} -o " in capsys.readouterr().out
     flipped(KernelStore(where), 0, 1)
     assert run("info", where, "--verify") == 5
     assert f"{where}/gram/c/0/0/1" in capsys.readouterr().out
@@ -534,8 +539,12 @@ def test_refusals_are_two_lines(
         assert SECRET not in error + hint
     for command in (("train", "memory://k"), ("train", "config.toml", "-s", "run.store=memory://k")):
         assert "would end with this process" in refused(capsys, 2, *command)[0]
-    error, _ = refused(capsys, 2, "train", "config.toml", "-o", "s3://bucket/run")
-    assert error == "error: a run directory is a local folder, not s3://bucket/run"
+    for command in ("train", "config.toml"), ("submit", "config.toml", "--cluster", "slurm"):
+        error, _ = refused(capsys, 2, *command, "-o", "s3://bucket/run")
+        assert error == "error: a run directory is a local folder, not s3://bucket/run"
+    error, _ = refused(capsys, 2, "train", "config.toml", "-s", f"run.store=s3://someone:{SECRET}@bucket/k")
+    assert "more than bucket and path" in error
+    assert not Path("runs").exists()
     with contextlib.closing(socket.socket()) as silent:  # bound, and not listening
         silent.bind(("127.0.0.1", 0))
         monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{silent.getsockname()[1]}")
@@ -647,7 +656,7 @@ def test_urls_and_paths() -> None:
     assert str(place_of("file:///data/a%20b.zarr")) == "/data/a b.zarr"
     assert str(place_of("memory://bucket/k.zarr/")) == "memory://bucket/k.zarr"
     assert place_of("memory://bucket/k.zarr").stem == "k"
-    with pytest.raises(ConfigError, match="was a URL before it became a Path"):
+    with pytest.raises(ConfigError, match="a URL was made a Path"):
         place_of(Path("s3://bucket/k.zarr"))
     config = parse_config({"data": {"path": "d.npz"}, "kernels": [{"kernel": "linear"}], "run": {"store": "s3://b/k"}})
     assert config.run.store == "s3://b/k"

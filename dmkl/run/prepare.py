@@ -86,7 +86,10 @@ def read_experiment(target: StrPath | None, example: str | None, overrides: Sett
     assert target is not None
     place = place_of(target)
     if isinstance(place, Folder) and not place.path.is_dir():
-        return Experiment(read_config(place.path, overrides, environment), None, place.stem)
+        config = read_config(place.path, overrides, environment)
+        if config.run.store:
+            place_of(config.run.store)  # a URL with a password is refused before anything is written
+        return Experiment(config, None, place.stem)
     place.check_lasting()
     store = KernelStore(place)
     return Experiment(stored_config(store, overrides, environment), store, place.stem)

@@ -58,7 +58,8 @@ CREDENTIALS = {  # of the schemes of object stores
 }
 ENDPOINTS = ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT")  # others make obstore panic
 NO_BUCKET = ("NoSuchBucket", "ContainerNotFound")
-BEYOND = re.compile(r"InvalidRange|[Ii]nvalid range|416 Range|[Rr]ange start")  # the end of an object
+BEYOND = re.compile(r"<Code>InvalidRange<|Invalid range: |416 Range")  # the end of an object
+MACHINES = re.compile(r"//(169\.254\.169\.254|metadata\.google)")  # who is asked where the environment says nothing
 CODE = re.compile(r"<Code>(\w+)</Code>")
 Data = TypeVar("Data", bytes, memoryview)
 LOST_SLASH = re.compile(r"(s3|gs|az|memory|file):/[^/]")
@@ -490,8 +491,12 @@ class Objects(Place):
         self.write(f"{REPAIRS}/{time.time_ns()}-{uuid.uuid4().hex[:8]}.json", line.encode())
 
     def records(self, known: Container[str]) -> dict[str, str]:
-        fresh = sorted((name, size) for name, size in self.sizes(REPAIRS).items() if name not in known)
-        return {name: bytes(self.read(f"{REPAIRS}/{name}", 0, size)).decode() for name, size in fresh}
+        found = {}
+        for name, size in sorted(self.sizes(REPAIRS).items()):
+            if name not in known:
+                with contextlib.suppress(FileNotFoundError):  # deleted since
+                    found[name] = bytes(self.read(f"{REPAIRS}/{name}", 0, size)).decode()
+        return found
 
     def check_space(self, needed: int) -> None:
         pass  # nobody says how much there is
@@ -523,7 +528,7 @@ class Objects(Place):
             reason, hint = "there is no such bucket", "create the bucket, or correct the URL"
         elif isinstance(error, refused):
             reason, hint = f"access is refused{f' ({code})' if code else ''}", f"check the credentials: {settings}"
-        elif "169.254.169.254" in text or "metadata" in text:
+        elif MACHINES.search(text):
             reason, hint = "there are no credentials", settings
         elif "BadScheme" in text:
             reason = "its server is not reached through https"
@@ -568,7 +573,7 @@ def place_of(where: StrPath | Place) -> Place:
     text = os.fspath(where)
     if not is_url(text):
         if isinstance(where, Path) and LOST_SLASH.match(text):
-            raise ConfigError(f"'{text}' was a URL before it became a Path", "give it as text")
+            raise ConfigError("a URL was made a Path, which loses one of its slashes", "give it as text")
         return Folder(Path(text))
     parts = urlsplit(text)
     if parts.scheme == "file" and parts.netloc in ("", "localhost"):
