@@ -8,6 +8,7 @@ can be appended, a small object below `mended`. Solvers report new records betwe
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 from collections.abc import Iterator
@@ -187,17 +188,22 @@ class RepairLog:
     """The repairs of a store's tiles, by any process, since this object was made."""
 
     def __init__(self, place: Place) -> None:
-        self._place = place
-        self._known = set(place.records(()))
+        self._place: Place | None = place
+        self._known = set(place.records())
 
     def news(self) -> list[str]:
-        """One sentence for each tile repaired since the last call. An object store that does not answer has none: what
-        is held in memory is used without it."""
-        try:
-            fresh = self._place.records(self._known)
-        except UnreachableStore:
+        """One sentence for each tile repaired since the last call. An object store that does not answer is not asked
+        again: what is held in memory is used without it."""
+        if self._place is None:
             return []
-        self._known.update(fresh)
-        facts = map(json.loads, fresh.values())
+        facts = []
+        try:
+            for name in self._place.records():
+                if name not in self._known:
+                    self._known.add(name)
+                    with contextlib.suppress(ValueError):  # deleted by now
+                        facts.append(json.loads(self._place.read_record(name)))
+        except UnreachableStore:
+            self._place = None
         sentences = [f"a tile was {fact['was']} and has been computed again: {fact['file']}" for fact in facts]
         return list(dict.fromkeys(sentences))  # two tasks may have met the same damage

@@ -23,7 +23,7 @@ import tempfile
 import time
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -178,8 +178,12 @@ class Place(ABC):
         """Keep a record of a repair."""
 
     @abstractmethod
-    def records(self, known: Container[str]) -> dict[str, str]:
-        """The records of repairs by their names, without those whose names are known."""
+    def records(self) -> list[str]:
+        """The names of the records of repairs, in their order."""
+
+    @abstractmethod
+    def read_record(self, name: str) -> str:
+        """One of them."""
 
     @abstractmethod
     def check_space(self, needed: int) -> None:
@@ -294,12 +298,14 @@ class Folder(Place):
     def record(self, line: str) -> None:
         append_line(self.path / LOG, line)
 
-    def records(self, known: Container[str]) -> dict[str, str]:
+    def records(self) -> list[str]:
         try:
-            lines = (self.path / LOG).read_text().splitlines()
+            return [str(number) for number, _ in enumerate((self.path / LOG).read_text().splitlines())]
         except FileNotFoundError:
-            return {}
-        return {str(number): line for number, line in enumerate(lines) if str(number) not in known}
+            return []
+
+    def read_record(self, name: str) -> str:
+        return (self.path / LOG).read_text().splitlines()[int(name)]
 
     def check_space(self, needed: int) -> None:
         folder = next(parent for parent in [self.path, *self.path.parents] if parent.exists())
@@ -490,13 +496,12 @@ class Objects(Place):
     def record(self, line: str) -> None:
         self.write(f"{REPAIRS}/{time.time_ns()}-{uuid.uuid4().hex[:8]}.json", line.encode())
 
-    def records(self, known: Container[str]) -> dict[str, str]:
-        found = {}
-        for name, size in sorted(self.sizes(REPAIRS).items()):
-            if name not in known:
-                with contextlib.suppress(FileNotFoundError):  # deleted since
-                    found[name] = bytes(self.read(f"{REPAIRS}/{name}", 0, size)).decode()
-        return found
+    def records(self) -> list[str]:
+        return sorted(self.names(REPAIRS))
+
+    def read_record(self, name: str) -> str:
+        name = f"{REPAIRS}/{name}"
+        return bytes(self.read(name, 0, self.size(name))).decode()
 
     def check_space(self, needed: int) -> None:
         pass  # nobody says how much there is
