@@ -24,7 +24,7 @@ from dmkl.kernels.bank import Columns
 from dmkl.kernels.distances import MATRIX
 from dmkl.runtime import Runtime
 from dmkl.stack.features import FeatureSource
-from dmkl.stack.sources import BlockRow, Source, digest_block_row, digest_of
+from dmkl.stack.sources import BlockRow, Source, SourceRow, digest_block_row, digest_of
 from dmkl.store import KernelStore, RepairLog, StoredPair, opened, sound_tile
 from dmkl.store.fetched import FETCHING
 
@@ -80,7 +80,7 @@ class StoredSource(Source):
 
 
 class FetchedSource(StoredSource):
-    """Tiles of a store on an object store, fetched whenever they are read, those that come next ahead of time.
+    """Tiles of a store on an object store, fetched whenever they are read; in a pass those that come next ahead of time.
 
     Parameters
     ----------
@@ -96,16 +96,23 @@ class FetchedSource(StoredSource):
         self._shared = store.place.shared
 
     def tiles(self, kernels: Sequence[int], i: int, j: int) -> Iterator[FloatArray]:
+        return self.tiles_before(kernels, i, j, range(0))
+
+    def tiles_before(self, kernels: Sequence[int], i: int, j: int, others: range) -> Iterator[FloatArray]:
+        """Tiles (i, j) of some kernels, while fetching those in the other columns begins."""
         store = self.store
         count, ahead = store.fetched.together, FETCHING.ahead
         batches = [kernels[first : first + count] for first in range(0, len(kernels), count)]
-        columns = range(j, min(j + ahead, self.grid.kept(i).stop - 1) + 1)
-        coming = [(column, batch) for column in columns for batch in batches]
+        coming = [(column, batch) for column in (j, *others[:ahead]) for batch in batches]
         for number, batch in enumerate(batches):
             for column, wanted in coming[number : number + 1 + ahead]:
                 store.fetched.ask(store.tile_name(i, column), wanted)
             for a in batch:
                 yield sound_tile(store, a, i, j)
+
+    @property
+    def rows(self) -> Sequence[object]:
+        return [FetchedRow(self, i) for i in range(self.grid.blocks)]
 
     @property
     def store(self) -> KernelStore:
@@ -116,6 +123,18 @@ class FetchedSource(StoredSource):
     @property
     def portable(self) -> Source | None:
         return self if self._shared else None
+
+
+@dataclass(frozen=True)
+class FetchedRow(SourceRow):
+    """A block row of a store on an object store: its tiles are read one after the other."""
+
+    source: FetchedSource
+
+    def tiles(self, kernels: Sequence[int], j: int) -> Iterator[FloatArray]:
+        for tile in self.source.tiles_before(kernels, self.i, j, range(j + 1, self.grid.blocks)):
+            end_if_late()
+            yield tile
 
 
 class ComputedSource(StoredSource):
