@@ -80,7 +80,7 @@ class StoredSource(Source):
 
 
 class FetchedSource(StoredSource):
-    """Tiles of a store on an object store, fetched whenever they are read; in a pass those that come next ahead of time.
+    """Tiles of a store on an object store, fetched whenever they are read, in a pass some of them ahead of time.
 
     Parameters
     ----------
