@@ -15,8 +15,7 @@ from dmkl.errors import SolverError
 from dmkl.runtime import Local
 from dmkl.stack import KernelStack, open_stack
 from dmkl.stack.tiles import StoredSource, WorkerSource, hold_block_row
-from dmkl.store import KernelStore
-from dmkl.store import build as build_module
+from dmkl.store import KernelStore, place
 
 
 def sent(array: Any) -> int:
@@ -118,7 +117,7 @@ def test_a_damaged_tile_is_computed_again(store: KernelStore, tmp_path: Any) -> 
     mine = KernelStore(shutil.copytree(store.path, tmp_path / "copy.zarr"))
     mine.tile_path(0, 1).write_bytes(b"damaged")
     np.testing.assert_array_equal(open_stack(mine, backend="disk").to_dask().compute(), whole(store))
-    assert (mine.path / build_module.LOG).exists()
+    assert (mine.path / place.LOG).exists()
 
 
 def test_kernels_that_only_workers_hold_are_refused(store: KernelStore, two_workers: Any) -> None:

@@ -81,8 +81,8 @@ def test_a_file_that_was_replaced_is_mapped_anew(path: Path) -> None:
 
 def test_checksums_are_verified_once_and_again_after_a_change(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     values = written(path)
-    seen, verify = [], mapped._verify
-    monkeypatch.setattr(mapped, "_verify", lambda checked, where: seen.append(len(checked)) or verify(checked, where))
+    seen, verify = [], mapped.verify
+    monkeypatch.setattr(mapped, "verify", lambda checked, where: seen.append(len(checked)) or verify(checked, where))
     maps = TileMaps()
     for _ in range(3):
         assert np.array_equal(read(maps, path, 1), values[1])
@@ -127,7 +127,7 @@ def test_files_beyond_the_room_are_let_go_and_stay_verified(tmp_path: Path, monk
         assert np.array_equal(read(maps, path), own[0])
         assert sum(len(maps_of(one)) for one in paths) <= 2
     assert [len(maps_of(path)) for path in paths] == [0, 0, 0, 1, 1]
-    monkeypatch.setattr(mapped, "_verify", lambda checked, where: len(checked) < 1000 or pytest.fail("verified again"))
+    monkeypatch.setattr(mapped, "verify", lambda checked, where: len(checked) < 1000 or pytest.fail("verified again"))
     assert np.array_equal(read(maps, paths[0]), values[0][0])
     maps.room = 1
     assert np.array_equal(read(maps, paths[1]), values[1][0]), "one file may be mapped in any case"

@@ -8,6 +8,7 @@ import fcntl
 import json
 import math
 import os
+import re
 import stat
 import zipfile
 from collections.abc import Iterator
@@ -20,8 +21,13 @@ if TYPE_CHECKING:
     from dmkl._util.types import Table
 
 
+def is_url(text: str) -> bool:
+    """Whether a text names a place with a scheme, as s3://bucket/store does."""
+    return re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", text) is not None
+
+
 @contextlib.contextmanager
-def writing(path: Path) -> Iterator[None]:
+def writing(path: object) -> Iterator[None]:
     """Turn system errors met while writing `path`, such as a full disk, into one clear message."""
     try:
         yield

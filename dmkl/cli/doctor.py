@@ -23,6 +23,7 @@ EXTRAS = (
     ("dask-jobqueue", "jobs", "for batch schedulers, such as --cluster slurm"),
     ("bokeh", "dashboard", "for Dask's dashboard"),
     ("pyarrow", "parquet", "for .parquet files"),
+    ("obstore", "cloud", "for stores at s3://, gs://, az:// and memory://"),
     ("matplotlib", "plot", "for figures"),
 )
 

@@ -11,7 +11,7 @@ from dmkl.cli.console import Console, count, metric_text, output_options, short
 from dmkl.errors import StoreError
 
 if TYPE_CHECKING:
-    from dmkl.store import KernelStore
+    from dmkl.store import KernelStore, Place
 
 
 @click.command()
@@ -20,14 +20,16 @@ if TYPE_CHECKING:
 @output_options
 def info(path: str, verify: bool, console: Console) -> None:
     """Show what a kernel store or a run directory contains."""
-    folder = Path(path)
-    if (folder / "config.json").is_file():
-        _show_run(folder, console)
-    elif (folder / "zarr.json").is_file():
-        _show_store(folder, verify, console)
+    from dmkl.store import Folder, place_of
+
+    place = place_of(path)
+    if isinstance(place, Folder) and (place.path / "config.json").is_file():
+        _show_run(place.path, console)
+    elif place.has_group():
+        _show_store(place, verify, console)
     else:
         raise StoreError(
-            f"{folder} is neither a kernel store nor a run directory",
+            f"{place} is neither a kernel store nor a run directory",
             "give a path that dmkl kernels or dmkl train wrote",
         )
 
@@ -55,14 +57,14 @@ def _show_run(folder: Path, console: Console) -> None:
     console.result({"run": str(folder), "finished": True, **summary})
 
 
-def _show_store(folder: Path, verify: bool, console: Console) -> None:
+def _show_store(place: Place, verify: bool, console: Console) -> None:
     from dmkl.store import KernelStore
 
-    store = KernelStore(folder)
+    store = KernelStore(place)
     present, total = store.tiles
     missing = total - present
     facts: dict[str, object] = {
-        "store": str(folder),
+        "store": str(place),
         "kernels": store.bank.recipes(),
         "n": store.n,
         "tile": store.grid.tile,
@@ -74,7 +76,7 @@ def _show_store(folder: Path, verify: bool, console: Console) -> None:
     }
     size = "computed on the fly" if store.computed else f"{store.nbytes / 1e6:,.0f} MB"
     state = f"{missing:,} of {count(total, 'tile')} missing" if missing else "complete"
-    console.line("store", str(folder), f"n = {store.n:,}", size, state)
+    console.line("store", str(place), f"n = {store.n:,}", size, state)
     for kernel in store.bank.kernels:
         console.line("kernel", kernel.name, f"group {kernel.group}", *kernel.normalise)
     unusable = _unusable(store, console) if verify else []
@@ -99,7 +101,7 @@ def _unusable(store: KernelStore, console: Console) -> list[str]:
             for a in range(store.s):
                 store.read_tile(a, i, j)
         except UnusableTile as error:
-            found.append(str(store.tile_path(i, j)))
+            found.append(store.place.named(store.tile_name(i, j)))
             console.line("verify", error.message)
     if not found:
         console.line("verify", f"{count(len(store.pairs), 'tile')} read, every checksum right")

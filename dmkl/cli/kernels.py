@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -16,7 +15,9 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("config", type=click.Path(), required=False, metavar="[CONFIG]")
-@click.option("-o", "--output", type=click.Path(), metavar="STORE", help="Directory of the store (default: NAME.zarr).")
+@click.option(
+    "-o", "--output", type=click.Path(), metavar="STORE", help="Directory or URL of the store (default: NAME.zarr)."
+)
 @click.option(
     "--full",
     is_flag=True,
@@ -41,19 +42,20 @@ def kernels(
     from dmkl.events import Note
     from dmkl.run import build, interruptible, prepare_data, project, read_experiment
     from dmkl.runtime import open_runtime
-    from dmkl.store import KernelStore, check_space
+    from dmkl.store import KernelStore, check_space, place_of
 
     experiment = read_experiment(config, example, read_overrides(settings, **named))
     run = experiment.config.run
     diagnostics.check(run.cluster)
-    default = experiment.store.path if experiment.store else f"{experiment.name}.zarr"
-    path = Path(output or run.store or default)
+    default = str(experiment.store.place) if experiment.store else f"{experiment.name}.zarr"
+    place = place_of(output or run.store or default)
+    place.check_lasting()
     started = time.perf_counter()
     prepared = prepare_data(experiment.config)
     for text in prepared.notes:
         console.observe(Note(text))
     projection = project(prepared, experiment.config)
-    facts = {**projection.to_dict(), "store": str(path)}
+    facts = {**projection.to_dict(), "store": str(place)}
     console.line(
         "kernels",
         str(projection.kernels),
@@ -62,10 +64,10 @@ def kernels(
         f"{count(projection.tiles, 'tile')} of {projection.tile:,} x {projection.tile:,}",
         f"{projection.nbytes / 1e6:,.0f} MB",
     )
-    if path.exists():
-        KernelStore(path).check_same(prepared.bank, prepared.train, computed=False, full=run.full)
+    if place.exists():
+        KernelStore(place).check_same(prepared.bank, prepared.train, computed=False, full=run.full)
     else:
-        check_space(path, projection.nbytes)
+        check_space(place, projection.nbytes)
     if dry_run:
         console.result({**facts, "dry_run": True})
         return
@@ -77,7 +79,7 @@ def kernels(
         diagnostics=diagnostics,
     )
     with console.progress(), interruptible(console.note), runtime as open_workers:
-        build(prepared, experiment.config, path, open_workers, console.observe)
+        build(prepared, experiment.config, place, open_workers, console.observe)
     seconds = time.perf_counter() - started
-    console.line("store", str(path), seconds=seconds)
+    console.line("store", str(place), seconds=seconds)
     console.result({**facts, "seconds": seconds})

@@ -39,6 +39,7 @@ def submit(
     Without --cluster, the batch scheduler of this machine is used. Shortly before its time limit the job returns to
     the queue, and later continues from its last checkpoint. Follow it with: dmkl status RUN.
     """
+    from dmkl._util.files import is_url
     from dmkl.config import from_environment
     from dmkl.run import RunDirectory, read_experiment
     from dmkl.runtime.jobs import SCHEDULERS, default_scheduler, find_scheduler
@@ -56,9 +57,10 @@ def submit(
     diagnostics.check(cluster)
     profile = read_profile(cluster, experiment.config.cluster)
     require_private(profile.interface, tls=profile.tls, insecure=profile.insecure)
-    run = RunDirectory(Path(output or Path("runs", experiment.name)).absolute())
+    run = RunDirectory(RunDirectory(output or Path("runs", experiment.name)).path.absolute())
     run.check(experiment.config)
-    what = ["--example", example] if example else [str(Path(str(source)).absolute())]
+    given = str(source)
+    what = ["--example", example] if example else [given if is_url(given) else str(Path(given).absolute())]
     command = [profile.python or sys.executable, "-m", "dmkl", "train", *what, "-o", str(run.path)]
     for key, value in {**from_environment(os.environ), **overrides}.items():  # a job may have another environment
         command += ["-s", f"{key}={value}"]

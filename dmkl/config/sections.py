@@ -103,7 +103,7 @@ class RunConfig:
     )
     workers: int = key(0, "threads of the in-process run; 0 = all cores")
     memory: str = key("", "resident memory to stay under, e.g. '4 GB'; default: 60 % of the free memory")
-    store: str = key("", "path of the kernel store; default: inside the run directory")
+    store: str = key("", "path or URL of the kernel store; default: inside the run directory")
     kernels: str = key(
         "auto", "kernels in a store on disk, computed when needed, or the cheaper of the two", WHERE_KERNELS
     )

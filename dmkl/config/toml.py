@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from dmkl._util.files import is_url
 from dmkl._util.units import parse_bytes, parse_seconds
 from dmkl.config.schema import construct, refuse_unknown, require_table
 from dmkl.config.sections import (
@@ -153,7 +154,9 @@ def _dotted_names(value: object, prefix: str = "") -> list[str]:
 
 def _resolve_paths(config: Config, base: Path) -> Config:
     paths = tuple(str((base / Path(p).expanduser()).resolve()) for p in config.data.path)
-    store = str((base / Path(config.run.store).expanduser()).resolve()) if config.run.store else ""
+    store = config.run.store
+    if store and not is_url(store):
+        store = str((base / Path(store).expanduser()).resolve())
     return dataclasses.replace(
         config,
         data=dataclasses.replace(config.data, path=paths),

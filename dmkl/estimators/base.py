@@ -10,7 +10,6 @@ import os
 from collections.abc import Hashable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import ClassVar, Self
 
 import numpy as np
@@ -20,7 +19,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, validate_data
 
 from dmkl._util.in_memory import in_memory
-from dmkl._util.types import Array, Float64
+from dmkl._util.types import Array, Float64, StrPath
 from dmkl.data import Dataset, Labels
 from dmkl.errors import ConfigError, DataError
 from dmkl.estimators import docstrings
@@ -95,7 +94,7 @@ class KernelEstimator(KernelInput):
     def _fit(self, X: object, y: object, sample_weight: object = None) -> Self:
         with self._runtime() as runtime:
             if isinstance(X, str | os.PathLike):
-                inputs = self._opened(Path(X), y, sample_weight, runtime)
+                inputs = self._opened(X, y, sample_weight, runtime)
             else:
                 inputs = self._built(X, y, sample_weight, runtime)
             origin, stack, labels, counts = inputs
@@ -129,7 +128,7 @@ class KernelEstimator(KernelInput):
         samples = TrainingSet.fit(self._tables(), Dataset(data.views, labels), runtime)
         return samples, samples.stack(runtime), labels, counts
 
-    def _opened(self, path: Path, y: object, sample_weight: object, runtime: Runtime) -> _Inputs:
+    def _opened(self, path: StrPath, y: object, sample_weight: object, runtime: Runtime) -> _Inputs:
         """The kernels of a store; `y` or else its own labels."""
         if self.kernels is not None or self.views is not None:
             raise ConfigError("a store has its own kernels and views", "leave kernels and views out")
@@ -137,7 +136,7 @@ class KernelEstimator(KernelInput):
         targets = validate_data(self, y=_names(store.labels) if y is None and store.labels is not None else y)
         self.columns_ = self._kept = None
         counts = self._counts(targets, sample_weight)
-        return store, open_stack(store.path, runtime=runtime), self._learnt(targets), counts
+        return store, open_stack(store, runtime=runtime), self._learnt(targets), counts
 
     def _counts(self, y: object, sample_weight: object) -> Float64 | None:
         """The factor of each sample's loss, None if all are 1."""

@@ -17,6 +17,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
+import os
 import platform
 import shutil
 import sys
@@ -29,6 +30,7 @@ from typing import NotRequired, TypedDict
 from dmkl._util.files import (
     append_line,
     finite,
+    is_url,
     locked,
     make_folder,
     read_json,
@@ -38,7 +40,7 @@ from dmkl._util.files import (
 from dmkl._util.machine import cores, cpu
 from dmkl._util.types import StrPath, Table
 from dmkl.config import Config
-from dmkl.errors import OutputError, StoreError, one_line
+from dmkl.errors import ConfigError, OutputError, StoreError, one_line
 from dmkl.events import Event, Progress
 from dmkl.runtime import Runtime
 
@@ -67,6 +69,10 @@ class RunDirectory:
     """
 
     def __init__(self, path: StrPath) -> None:
+        if is_url(os.fspath(path)):
+            raise ConfigError(
+                f"a run directory is a local folder, not {os.fspath(path)}", "only the kernel store may be at a URL"
+            )
         self.path = path = Path(path)
         self.store = path / "kernels.zarr"
         self.checkpoint = path / "checkpoint"

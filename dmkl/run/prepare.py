@@ -10,7 +10,6 @@ import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 from dmkl._util.registry import Registry
 from dmkl._util.tiling import Grid
@@ -27,7 +26,7 @@ from dmkl.problems import FORMULATIONS, Formulation
 from dmkl.run.context import RunContext
 from dmkl.run.directory import KernelRecord
 from dmkl.runtime import Runtime
-from dmkl.store import KernelStore, build_store, projected_bytes
+from dmkl.store import Folder, KernelStore, Place, build_store, place_of, projected_bytes
 
 LISTED_VIEWS = 5  # in a note
 EXAMPLES: Registry[Table] = Registry("example")
@@ -67,7 +66,7 @@ def read_experiment(target: StrPath | None, example: str | None, overrides: Sett
     Parameters
     ----------
     target : path, str or None
-        A configuration file, or the directory of a kernel store.
+        A configuration file, or the directory or URL of a kernel store.
     example : str or None
         The name of a bundled example.
     overrides : mapping
@@ -85,11 +84,15 @@ def read_experiment(target: StrPath | None, example: str | None, overrides: Sett
             parse_config(tables, overrides=overrides, environment=environment, source=source), None, example
         )
     assert target is not None
-    path = Path(target)
-    if path.is_dir():
-        store = KernelStore(path)
-        return Experiment(stored_config(store, overrides, environment), store, path.stem)
-    return Experiment(read_config(path, overrides, environment), None, path.stem)
+    place = place_of(target)
+    if isinstance(place, Folder) and not place.path.is_dir():
+        config = read_config(place.path, overrides, environment)
+        if config.run.store:
+            place_of(config.run.store)  # a URL with a password is refused before anything is written
+        return Experiment(config, None, place.stem)
+    place.check_lasting()
+    store = KernelStore(place)
+    return Experiment(stored_config(store, overrides, environment), store, place.stem)
 
 
 def stored_config(store: KernelStore, overrides: Settings, environment: Settings | None = None) -> Config:
@@ -101,12 +104,12 @@ def stored_config(store: KernelStore, overrides: Settings, environment: Settings
     fixed = [key for key in (*overrides, *(environment or {})) if key.split(".")[0] in ("data", "views", "kernels")]
     if fixed:
         raise DataError(
-            f"{store.path} is already built, so {fixed[0]} cannot be changed", "train from the configuration file"
+            f"{store.place} is already built, so {fixed[0]} cannot be changed", "train from the configuration file"
         )
     tables = {key: table for key, table in store.config.items() if key != "cluster"}
     if isinstance(tables.get("run"), dict):
         tables["run"] = {key: value for key, value in tables["run"].items() if key != "cluster"}
-    return parse_config(tables, overrides=overrides, environment=environment, source=f"store {store.path}")
+    return parse_config(tables, overrides=overrides, environment=environment, source=f"store {store.place}")
 
 
 def resolved(config: Config) -> Table:
@@ -221,13 +224,14 @@ def prepare_kernels(run: RunContext, check: Callable[[Labels], object], *, fits:
         prepared = prepare_data(config)
         if prepared.train.labels is not None:
             check(prepared.train.labels)
-        path = Path(config.run.store) if config.run.store else directory.store
-        existing = KernelStore(path) if path.exists() else None
+        place = place_of(config.run.store or directory.store)
+        place.check_lasting()
+        existing = KernelStore(place) if place.exists() else None
         computed = _computed(prepared, config, existing, fits)
         if existing is not None:
             existing.check_same(prepared.bank, prepared.train, computed, full=config.run.full)
         _claim(run, prepared.notes)
-        run.store = build(prepared, config, path, run.runtime, run.observe, computed=computed)
+        run.store = build(prepared, config, place, run.runtime, run.observe, computed=computed)
         test = prepared.test
     else:
         if run.store.labels is not None:
@@ -239,7 +243,7 @@ def prepare_kernels(run: RunContext, check: Callable[[Labels], object], *, fits:
         {
             "origins": dict(config.origins),
             "data": store.data_hash,
-            "store": str(store.path),
+            "store": str(store.place),
             "seed": config.solve.seed,
             "threads": run.runtime.workers,
             "memory": run.memory.limit,
@@ -253,12 +257,12 @@ def prepare_kernels(run: RunContext, check: Callable[[Labels], object], *, fits:
         "n": store.n,
         "bytes": store.nbytes,
         "computed": store.computed,
-        "store": str(store.path),
+        "store": str(store.place),
         "seconds": time.perf_counter() - started,
     }
     run.listener.kernels_ready(record)
     if store.labels is None:
-        raise ConfigError(f"{store.path} holds no labels to train on")
+        raise ConfigError(f"{store.place} holds no labels to train on")
     run.deadline.start()
     return TrainingInputs(store, store.labels, test, record)
 
@@ -266,15 +270,15 @@ def prepare_kernels(run: RunContext, check: Callable[[Labels], object], *, fits:
 def build(
     prepared: PreparedData,
     config: Config,
-    path: Path,
+    place: Place,
     runtime: Runtime,
     observer: Observer,
     *,
     computed: bool = False,
 ) -> KernelStore:
-    """Build the store at `path`, or finish the one that is there."""
+    """Build the store at `place`, or finish the one that is there."""
     return build_store(
-        path,
+        place,
         prepared.bank,
         prepared.train,
         runtime,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import time
-from pathlib import Path
 
 from dmkl._util.files import read_json_if_any
 from dmkl._util.types import Table
@@ -90,7 +89,7 @@ def seconds_left(rounds: list[Table], tol: float) -> float | None:
 
 def _tiles(run: RunDirectory, config: Table) -> list[int] | None:
     """Finished and total tiles while the store is being built."""
-    path = Path(config.get("run", {}).get("store") or run.store)
+    path = config.get("run", {}).get("store") or run.store
     try:
         return list(KernelStore(path).tiles)
     except (DmklError, OSError):

@@ -7,11 +7,11 @@ A source says which tiles there are, gives them, and says what else it can answe
     diagonal(samples)      K[:, i, i] of some samples
     as_array()             all of it, where it is one array in memory
 
-The stack and the solvers ask these questions and never for the type of a source. There are six: an array (in this
-module); kernels computed from features in memory (`features`); tiles in a store, tiles computed from a store's samples,
-tiles held in this process and tiles held by the workers of a cluster (`tiles`). Some kernels of a source, or some
-samples, are a source again. A new source is a subclass of `Source` that has `grid`, `s`, `dtype` and `tile`; the
-defaults do the rest.
+The stack and the solvers ask these questions and never for the type of a source. There are seven: an array (in this
+module); kernels computed from features in memory (`features`); tiles of a store on disk, tiles of a store on an object
+store, tiles computed from a store's samples, tiles held in this process and tiles held by the workers of a cluster
+(`tiles`). Some kernels of a source, or some samples, are a source again. A new source is a subclass of `Source` that
+has `grid`, `s`, `dtype` and `tile`; the defaults do the rest.
 
 A `TileReader` passes over all tiles of a source: one task for each block row, answers in order.
 """
@@ -144,9 +144,9 @@ class Source(ABC):
         for i, here, local in _by_block(rows, self.grid):
             for j, there, other in _by_block(columns, self.grid):
                 mirrored = j not in self.grid.kept(i)
-                for a in range(self.s):
-                    tile = self.tile(a, j, i).T if mirrored else self.tile(a, i, j)
-                    values[a, here[:, None], there] = tile[local[:, None], other]
+                tiles = self.tiles(range(self.s), j, i) if mirrored else self.tiles(range(self.s), i, j)
+                for layer, tile in zip(values, tiles, strict=True):
+                    layer[here[:, None], there] = (tile.T if mirrored else tile)[local[:, None], other]
         return values
 
     def values(self, rows: Samples, columns: Samples, kernels: Sequence[int]) -> Iterator[tuple[int, FloatArray]]:
@@ -158,8 +158,8 @@ class Source(ABC):
         """K[:, i, i] for each of the samples, (s, samples)."""
         values = np.empty((self.s, len(samples)), self.dtype)
         for i, here, local in _by_block(samples, self.grid):
-            for a in range(self.s):
-                values[a, here] = self.tile(a, i, i).diagonal()[local]
+            for layer, tile in zip(values, self.tiles(range(self.s), i, i), strict=True):
+                layer[here] = tile.diagonal()[local]
         return values
 
     def as_array(self) -> FloatArray | None:

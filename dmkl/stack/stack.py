@@ -8,7 +8,6 @@ stack, and where tasks run is a matter of the runtime. `open_stack` chooses both
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -35,7 +34,7 @@ from dmkl.stack.compiled import cut, rows_of
 from dmkl.stack.features import FeatureSource
 from dmkl.stack.score import Applied
 from dmkl.stack.sources import ArraySource, Source, TileReader
-from dmkl.stack.tiles import ComputedSource, fits_here, held_here, held_on_workers, mapped
+from dmkl.stack.tiles import ComputedSource, fetched, fits_here, held_here, held_on_workers, mapped
 from dmkl.store import KernelStore
 
 if TYPE_CHECKING:
@@ -197,7 +196,7 @@ class KernelStack(TileReader):
     @classmethod
     def open(
         cls,
-        path: str | Path,
+        path: StrPath,
         *,
         workers: int = 0,
         memory: int | None = None,
@@ -206,12 +205,13 @@ class KernelStack(TileReader):
     ) -> KernelStack:
         """A stack over a finished kernel store.
 
-        Tiles on disk are mapped into memory, where all processes of a machine share them; tiles that are computed are
-        held if they fit, and computed in every pass if they do not. With a client this is done by the workers.
+        Tiles on disk are mapped into memory, where all processes of a machine share them; tiles that are computed, or
+        fetched from an object store, are held if they fit, and computed or fetched in every pass if they do not. With
+        a client this is done by the workers.
 
         Parameters
         ----------
-        path : the folder of the store
+        path : the folder of the store, or its URL
         workers : threads, 0 for as many as there are cores
         memory : bytes that this process may take, most of what is free if None
         client : a `distributed.Client`
@@ -220,9 +220,9 @@ class KernelStack(TileReader):
         Raises
         ------
         StoreError
-            If there is no store, or it is damaged or not finished.
+            If there is no store, it is damaged or not finished, or an object store does not answer.
         """
-        return open_stack(Path(path), workers=workers, memory=memory, client=client, backend=backend)
+        return open_stack(path, workers=workers, memory=memory, client=client, backend=backend)
 
     # --- facts
 
@@ -604,40 +604,46 @@ def open_stack(
 
     Parameters
     ----------
-    store : the folder of a store, or a store that is open
+    store : the folder or URL of a store, or a store that is open
     workers : threads, 0 for as many as there are cores
     memory : bytes that this process may take, most of what is free if None
     client : a `distributed.Client`
     runtime : where tasks run, in place of `workers` and `client`
     backend : 'memory' keeps all tiles in memory, 'disk' a few of them, 'computed' computes them in every pass,
-        'cluster' has workers map them, or hold computed ones if they fit; 'auto' is 'cluster' on a cluster, 'memory'
-        if all tiles fit, and 'disk' or 'computed', as the store has them, if they do not
+        'cluster' has workers map them, or hold fetched or computed ones if they fit; 'auto' is 'cluster' on a cluster,
+        'memory' if all tiles fit, and 'disk' or 'computed', as the store has them, if they do not. On an object store
+        'disk' fetches tiles in every pass, and the stack is called 'fetched'
 
     Raises
     ------
     ConfigError
-        If there is no such backend, or the store has no tiles to read from disk.
+        If there is no such backend, the store has no tiles to read from disk, or it is in the memory of this process
+        and tasks run in others.
     StoreError
-        If there is no store, or it is damaged or not finished.
+        If there is no store, it is damaged or not finished, or an object store does not answer.
     """
     if backend not in BACKENDS:
         raise ConfigError(f"unknown stack backend '{backend}'", f"use one of {', '.join(BACKENDS)}")
-    store = store if isinstance(store, KernelStore) else KernelStore(Path(store))
+    store = store if isinstance(store, KernelStore) else KernelStore(store)
     store.require_complete()
     if runtime is None:
         runtime = _cluster(client) if client is not None else Local(workers)
+    store.place.check_reach(runtime.remote)
     budget = Budget(memory) if memory else Budget.default()
     if backend == "disk" and store.computed:
-        raise ConfigError(f"{store.path} has no tiles to read from disk", "use the backend 'computed' or 'auto'")
+        raise ConfigError(f"{store.place} has no tiles to read from disk", "use the backend 'computed' or 'auto'")
     source: Source
-    if store.computed or backend == "computed":
-        source = ComputedSource(store)
+    computed = store.computed or backend == "computed"
+    if computed or store.place.remote:
+        origin = source = ComputedSource(store) if computed else fetched(store, budget, runtime)
         if backend == "auto":
-            backend = "cluster" if runtime.remote else "memory" if fits_here(source, budget) else "computed"
+            backend = "cluster" if runtime.remote else "memory" if fits_here(source, budget) else "disk"
         if backend == "memory":
             source = held_here(source, runtime)
-        if backend == "cluster":
+        elif backend == "cluster":
             source = held_on_workers(source, runtime)
+        else:
+            backend = origin.backend
     else:
         source = mapped(store, budget, runtime, whole={"memory": True, "disk": False}.get(backend))
         budget = budget.mapping(source.held_bytes)

@@ -1,7 +1,8 @@
-"""Sources of tiles: mapped from the files of a kernel store, computed from its samples, held here or by workers.
+"""Sources of tiles: mapped from the files of a kernel store, fetched from its objects, computed from its samples, held
+here or by workers.
 
 Tiles of a store on disk are never copied: every process of a machine maps the files, and shares the machine's page
-cache with the others. Tiles that are held were computed once.
+cache with the others. Tiles that are held were computed or fetched once.
 """
 
 from __future__ import annotations
@@ -23,8 +24,9 @@ from dmkl.kernels.bank import Columns
 from dmkl.kernels.distances import MATRIX
 from dmkl.runtime import Runtime
 from dmkl.stack.features import FeatureSource
-from dmkl.stack.sources import BlockRow, Source, digest_block_row, digest_of
+from dmkl.stack.sources import BlockRow, Source, SourceRow, digest_block_row, digest_of
 from dmkl.store import KernelStore, RepairLog, StoredPair, opened, sound_tile
+from dmkl.store.fetched import FETCHING
 
 
 class StoredSource(Source):
@@ -41,7 +43,7 @@ class StoredSource(Source):
     worth_holding = False  # the files are in memory where there is room for them
 
     def __init__(self, store: KernelStore, reserved: int | None = None, room: int | None = None) -> None:
-        self.path, self.store_id = str(store.path), store.id
+        self.path, self.store_id = str(store.place), store.id
         self._nbytes = store.mapped_bytes
         self._reserved = self._nbytes if reserved is None else reserved
         self._room = self._reserved if room is None else room
@@ -49,7 +51,7 @@ class StoredSource(Source):
         functions = [kernel.function for kernel in store.bank.kernels]
         self.indefinite = tuple(a for a, function in enumerate(functions) if function.indefinite)
         self.unproven = tuple(a for a, function in enumerate(functions) if function.unproven)
-        self.repairs = RepairLog(store.path)
+        self.repairs = RepairLog(store.place)
 
     def tile(self, a: int, i: int, j: int) -> FloatArray:
         return sound_tile(self.store, a, i, j)
@@ -73,8 +75,66 @@ class StoredSource(Source):
         return self.store_id
 
     @property
-    def portable(self) -> Source:
+    def portable(self) -> Source | None:
         return self
+
+
+class FetchedSource(StoredSource):
+    """Tiles of a store on an object store, fetched whenever they are read, in a pass some of them ahead of time.
+
+    Parameters
+    ----------
+    store : the store
+    room : bytes of tiles that a process keeps
+    """
+
+    backend = "fetched"
+    worth_holding = True
+
+    def __init__(self, store: KernelStore, room: int) -> None:
+        super().__init__(store, reserved=0, room=room)
+        self._shared = store.place.shared
+
+    def tiles(self, kernels: Sequence[int], i: int, j: int) -> Iterator[FloatArray]:
+        return self.tiles_before(kernels, i, j, range(0))
+
+    def tiles_before(self, kernels: Sequence[int], i: int, j: int, others: range) -> Iterator[FloatArray]:
+        """Tiles (i, j) of some kernels, while fetching those in the other columns begins."""
+        store = self.store
+        count, ahead = store.fetched.together, FETCHING.ahead
+        batches = [kernels[first : first + count] for first in range(0, len(kernels), count)]
+        coming = [(column, batch) for column in (j, *others[:ahead]) for batch in batches]
+        for number, batch in enumerate(batches):
+            for column, wanted in coming[number : number + 1 + ahead]:
+                store.fetched.ask(store.tile_name(i, column), wanted)
+            for a in batch:
+                yield sound_tile(store, a, i, j)
+
+    @property
+    def rows(self) -> Sequence[object]:
+        return [FetchedRow(self, i) for i in range(self.grid.blocks)]
+
+    @property
+    def store(self) -> KernelStore:
+        store = opened(self.path, self.store_id)
+        store.fetched.room = self._room
+        return store
+
+    @property
+    def portable(self) -> Source | None:
+        return self if self._shared else None
+
+
+@dataclass(frozen=True)
+class FetchedRow(SourceRow):
+    """A block row of a store on an object store: its tiles are read one after the other."""
+
+    source: FetchedSource
+
+    def tiles(self, kernels: Sequence[int], j: int) -> Iterator[FloatArray]:
+        for tile in self.source.tiles_before(kernels, self.i, j, range(j + 1, self.grid.blocks)):
+            end_if_late()
+            yield tile
 
 
 class ComputedSource(StoredSource):
@@ -90,6 +150,7 @@ class ComputedSource(StoredSource):
 
     def __init__(self, store: KernelStore) -> None:
         super().__init__(store, reserved=0)
+        self._shared = store.place.shared
         self.has_features = all(kernel.function.base != MATRIX for kernel in store.bank.kernels)
         self.by_columns = store.bank.by_columns
         self.worth_holding = not self.by_columns
@@ -140,6 +201,10 @@ class ComputedSource(StoredSource):
     @property
     def held_bytes(self) -> int:
         return 0
+
+    @property
+    def portable(self) -> Source | None:
+        return self if self._shared else None
 
 
 class _Bench:
@@ -217,7 +282,7 @@ class MemoryShares:
     Attributes
     ----------
     here : of what is left of a process's memory, for all tiles; the rest is for the solver
-    some : of its limit, for the mapped files of a store where not all of them fit
+    some : of its limit, for the mapped files of a store where not all of them fit, or for fetched tiles
     workers : of the memory of all workers together, for the tiles that they hold
     each_worker : of one worker's memory, for all tiles, so that each worker can fetch the tiles of the others
     blocks : of the memory of one worker's thread, for the blocks that it cuts at once
@@ -410,6 +475,12 @@ def mapped(store: KernelStore, memory: Budget, runtime: Runtime, *, whole: bool 
         each = runtime.memory / runtime.processes
         room = min(room, nbytes if nbytes <= SHARES.here * each else int(SHARES.some * each))
     return StoredSource(store, reserved, room)
+
+
+def fetched(store: KernelStore, memory: Budget, runtime: Runtime) -> FetchedSource:
+    """The source of a store on an object store."""
+    limit = runtime.memory / runtime.processes if runtime.remote else memory.limit
+    return FetchedSource(store, int(SHARES.some * limit))
 
 
 def fits_here(source: Source, memory: Budget) -> bool:

@@ -2,33 +2,31 @@
 
 A build that was cut short continues with the tiles that are missing on disk. A tile that can no longer be read is
 computed again from the samples in the store. Every task that reads a stack reads tiles with `sound_tile`, in whatever
-process it runs, so each repair is recorded in the store, one line in `mended.jsonl`. Solvers report new lines between
-rounds.
+process it runs, so each repair is recorded in the store: a line in `mended.jsonl`, on an object store, where nothing
+can be appended, a small object below `mended`. Solvers report new records between rounds.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
-from dmkl._util.files import append_line, locked, make_folder
 from dmkl._util.tiling import Grid
-from dmkl._util.types import Array, Block, FloatArray, Table
+from dmkl._util.types import Array, Block, FloatArray, StrPath, Table
 from dmkl.data import Dataset
 from dmkl.errors import ConfigError, OutputError, ResourceError, StoreError
 from dmkl.events import Observer, Progress, ignore
 from dmkl.kernels import Bank, Sums, row_means, tile_sums
 from dmkl.runtime import Runtime
 from dmkl.runtime.blas import one_blas_thread
+from dmkl.store.place import Place, UnreachableStore, place_of
 from dmkl.store.store import KernelStore, UnusableTile, opened
-
-LOG = "mended.jsonl"  # part of the format
 
 
 def build_store(
-    path: Path,
+    path: StrPath | Place,
     bank: Bank,
     train: Dataset,
     runtime: Runtime,
@@ -41,11 +39,12 @@ def build_store(
 ) -> KernelStore:
     """Create the store, or continue the one at `path`, until no tile is missing. A computed store has no tiles.
 
-    One process at a time can build a store. Others are refused until it is done, and then use the store as it is.
+    One process at a time can build a store on disk. Others are refused until it is done, and then use the store as it
+    is. Several may build one on an object store: they put the same bits.
 
     Parameters
     ----------
-    path : the folder of the store
+    path : the folder of the store, or its URL on an object store
     bank : the kernels
     train : the training samples, of which a copy goes into the store
     runtime : where tiles are computed
@@ -59,7 +58,7 @@ def build_store(
     Raises
     ------
     ConfigError
-        If a computed store is wanted full.
+        If a computed store is wanted full, or workers of a cluster could not read the store.
     StoreError
         If there is a store of other kernels or other data at `path`, or one that is not full though `full` is wanted.
     OutputError
@@ -69,21 +68,22 @@ def build_store(
     """
     if computed and full:
         raise ConfigError("a store without tiles cannot be full", "leave out computed or full")
-    if path.exists():
-        store = KernelStore(path)
+    place = place_of(path)
+    place.check_reach(runtime.remote)
+    if place.exists():
+        store = KernelStore(place)
         store.check_same(bank, train, computed, full=full)
         if store.complete:
             return store
-    make_folder(path.parent)
-    taken = OutputError(f"another process builds {path}", "wait for it, then run the same command again")
-    with locked(path.with_name(f".{path.name}.lock"), taken):
-        if path.exists():
-            store = KernelStore(path)
+    taken = OutputError(f"another process builds {place}", "wait for it, then run the same command again")
+    with place.building(taken):
+        if place.exists():
+            store = KernelStore(place)
             store.check_same(bank, train, computed, full=full)
             store.remove_partial_files()
         else:
             grid = Grid.cut(train.n, largest_tile, full=full or not bank.symmetric)
-            store = KernelStore.create(path, bank, train, grid, config or {}, computed=computed)
+            store = KernelStore.create(place, bank, train, grid, config or {}, computed=computed)
         _fit_centres(store, runtime, observer)
         _fill_tiles(store, runtime, observer)
     return store
@@ -97,7 +97,7 @@ def _fill_tiles(store: KernelStore, runtime: Runtime, observer: Observer) -> Non
     upper = [(i, j) for i, j in missing if i <= j]
     lower = [(i, j) for i, j in missing if i > j]
     for pairs in (upper, lower):  # mirror images are copied from what is there then
-        for _ in runtime.map(fill_tile, ((str(store.path), store.id, i, j) for i, j in pairs)):
+        for _ in runtime.map(fill_tile, ((str(store.place), store.id, i, j) for i, j in pairs)):
             done += 1
             observer(Progress("tiles", done, total))
 
@@ -141,7 +141,7 @@ def _fit_centres(store: KernelStore, runtime: Runtime, observer: Observer) -> No
     if store.centring_done:
         return
     pairs = [(i, j) for i, j in store.grid.pairs() if i <= j]  # what is centred is symmetric
-    tasks = ((str(store.path), store.id, i, j) for i, j in pairs)
+    tasks = ((str(store.place), store.id, i, j) for i, j in pairs)
 
     def parts() -> Iterator[tuple[tuple[int, int], Sums]]:
         for done, part in enumerate(zip(pairs, runtime.map(sum_tile, tasks), strict=True), 1):
@@ -169,7 +169,9 @@ def sound_tile(store: KernelStore, a: int, i: int, j: int) -> FloatArray:
 def _repair(store: KernelStore, i: int, j: int, damage: UnusableTile) -> None:
     try:
         with one_blas_thread():  # as in the task that computed it first
-            fill_tile(str(store.path), store.id, i, j)
+            fill_tile(str(store.place), store.id, i, j)
+    except UnreachableStore:
+        raise
     except StoreError as error:
         raise StoreError(
             f"{damage.message}; the samples that it was computed from are lost too ({error.message})",
@@ -177,27 +179,31 @@ def _repair(store: KernelStore, i: int, j: int, damage: UnusableTile) -> None:
         ) from error
     except (OutputError, ResourceError) as error:  # a full disk, or a store that may not be written to
         raise type(error)(f"{damage.message}; {error.message}", error.hint) from error
-    facts = {"time": round(time.time(), 3), "tile": [i, j], "was": damage.what, "file": str(store.tile_path(i, j))}
-    append_line(store.path / LOG, json.dumps(facts))
+    file = store.place.named(store.tile_name(i, j))
+    facts = {"time": round(time.time(), 3), "tile": [i, j], "was": damage.what, "file": file}
+    store.place.record(json.dumps(facts))
 
 
 class RepairLog:
     """The repairs of a store's tiles, by any process, since this object was made."""
 
-    def __init__(self, store: Path) -> None:
-        self._log = store / LOG
-        self._reported = len(self._lines())
+    def __init__(self, place: Place) -> None:
+        self._place: Place | None = place
+        self._known = set(place.records())
 
     def news(self) -> list[str]:
-        """One sentence for each tile repaired since the last call."""
-        lines = self._lines()
-        fresh, self._reported = lines[self._reported :], len(lines)
-        facts = map(json.loads, fresh)
+        """One sentence for each tile repaired since the last call. An object store that does not answer is not asked
+        again: what is held in memory is used without it."""
+        if self._place is None:
+            return []
+        facts = []
+        try:
+            for name in self._place.records():
+                if name not in self._known:
+                    self._known.add(name)
+                    with contextlib.suppress(ValueError):  # deleted by now
+                        facts.append(json.loads(self._place.read_record(name)))
+        except UnreachableStore:
+            self._place = None
         sentences = [f"a tile was {fact['was']} and has been computed again: {fact['file']}" for fact in facts]
         return list(dict.fromkeys(sentences))  # two tasks may have met the same damage
-
-    def _lines(self) -> list[str]:
-        try:
-            return self._log.read_text().splitlines()
-        except FileNotFoundError:
-            return []

@@ -20,14 +20,13 @@ import threading
 import weakref
 from collections import OrderedDict
 from pathlib import Path
-from typing import TypeAlias, cast
+from typing import TypeAlias
 
-import google_crc32c
 import numpy as np
 from numpy.typing import NDArray
 
 from dmkl._util.types import FloatArray, FloatType
-from dmkl.store.format import CHECKSUM, LAYOUT
+from dmkl.store.format import CHECKSUM, LAYOUT, verify
 
 Stamp: TypeAlias = tuple[int, int, int]  # inode, time of the last change, size: what tells a file from another
 
@@ -65,7 +64,7 @@ class _TileFile:
         self.stamp = mapped.stamp
         self._bytes: NDArray[np.uint8] = np.asarray(mapped)
         index = self._bytes[len(self._bytes) - 16 * depth - CHECKSUM :]
-        _verify(index, path)
+        verify(index, path)
         self._index = index[:-CHECKSUM].view("<u8").reshape(depth, 2).astype(np.int64)
         self.verified = np.zeros(depth, dtype=bool) if verified is None else verified
 
@@ -76,7 +75,7 @@ class _TileFile:
             raise ValueError(f"layer {a} of {path} has {length:,} bytes, not {nbytes + CHECKSUM:,}")
         own = self._bytes[start : start + length]
         if not self.verified[a]:
-            _verify(own, path)
+            verify(own, path)
             self.verified[a] = True
         values = own[:nbytes].view(dtype.newbyteorder("<")).reshape(side, side)
         return values if values.flags.aligned else values.copy()  # a store of an earlier version
@@ -151,10 +150,3 @@ class TileMaps:
 def stamp_of(found: os.stat_result) -> Stamp:
     """What tells this file from another, or from itself before a change."""
     return found.st_ino, found.st_mtime_ns, found.st_size
-
-
-def _verify(checked: NDArray[np.uint8], path: Path) -> None:
-    """Raise ValueError unless the last bytes are the checksum of the others."""
-    found = google_crc32c.value(cast(bytes, checked[:-CHECKSUM]))
-    if checked[-CHECKSUM:].tobytes() != found.to_bytes(CHECKSUM, "little"):
-        raise ValueError(f"a checksum of {path} does not fit")

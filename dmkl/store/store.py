@@ -1,4 +1,4 @@
-"""A kernel store: one Zarr v3 group on disk.
+"""A kernel store: one Zarr v3 group, in a folder or below a prefix of an object store.
 
     zarr.json   attributes 'dmkl': schema, recipes of the kernels, data hash, configuration, views
     gram        (s, n, n) float32; one file a square tile with all kernels in it, only tiles (i, j) with j >= i,
@@ -10,16 +10,15 @@
 A store that is 'computed' has all of this but the gram array: its tiles are computed whenever they are read
 (`dmkl.stack.tiles`).
 
-A tile exists when its file exists: it is written under another name and renamed. NaN is the fill value, and no
-kernel value is ever NaN, so a tile that is not there can't be mistaken for one that is.
+A tile exists when its file or its object exists: files are written under another name and renamed, objects are put as
+a whole. NaN is the fill value, and no kernel value is ever NaN, so a tile that is not there can't be mistaken for one
+that is. Files are mapped into memory (`mapped`), objects are fetched (`fetched`).
 """
 
 from __future__ import annotations
 
 import dataclasses
 import functools
-import os
-import shutil
 import uuid
 from collections.abc import Iterable
 from pathlib import Path
@@ -28,19 +27,21 @@ import numpy as np
 
 from dmkl._util.files import writing
 from dmkl._util.tiling import Grid
-from dmkl._util.types import SINGLE, Float64, FloatArray, FloatType, Table
+from dmkl._util.types import SINGLE, Float64, FloatArray, FloatType, StrPath, Table
 from dmkl.data import Dataset
-from dmkl.errors import ConfigError, ResourceError, StoreError, one_line
+from dmkl.errors import ConfigError, StoreError, one_line
 from dmkl.kernels import Bank
-from dmkl.store import format
-from dmkl.store.format import CHECKSUM, aligned, create_tiled, put_array, write_tile_file
+from dmkl.store.fetched import FetchedTiles
+from dmkl.store.format import CHECKSUM, aligned, create_tiled, put_array
 from dmkl.store.mapped import TileMaps
+from dmkl.store.place import Folder, Objects, Place, UnreachableStore, place_of
 from dmkl.store.validate import array_of, get, open_group, read_header
 from dmkl.store.views import StoredViews, describe_dataset, read_labels, write_dataset
 from dmkl.version import __version__
 
 SCHEMA = 1
 KIND = "kernel store"
+GRAM = "gram/c/0"  # where the tiles are
 HALF = (  # for those who open the array with other programs
     "only tiles on and above the diagonal are stored, all others read as NaN; both triangles: "
     "dmkl.KernelStack.open(path).to_dask(), or a store built with dmkl kernels --full"
@@ -57,15 +58,16 @@ class UnusableTile(StoreError):
 
 
 class KernelStore:
-    """An open store: its kernels and samples, the tiles that are on disk, and methods to read and write one tile.
+    """An open store: its kernels and samples, the tiles that are there, and methods to read and write one tile.
 
-    `computed` says that there are no tiles, and never will be.
+    `place` is where it is; `computed` says that there are no tiles, and never will be.
     """
 
-    def __init__(self, path: Path) -> None:
-        self.path = path.resolve()  # tasks elsewhere have another working directory
-        self._group = open_group(path, KIND)
-        header = read_header(self._group, KIND, SCHEMA, str(path))
+    def __init__(self, path: StrPath | Place) -> None:
+        given = place_of(path)
+        self.place = given.absolute()  # tasks elsewhere have another working directory
+        self._group = open_group(given, KIND)
+        header = read_header(self._group, KIND, SCHEMA, str(given))
         try:
             self.id: str = header["id"]
             self.data_hash: str = header["data"]
@@ -84,17 +86,20 @@ class KernelStore:
             self.bank.check_views({name: entry["kind"] for name, entry in entries}, widths)
             self.computed = bool(header.get("computed", False))
             self._tile_bytes = tile_bytes(self.grid, self.s, self.bank.dtype, paged=bool(header.get("paged", False)))
-            self.maps = TileMaps()
+            self.maps, self._fetched = TileMaps(), None
+            if isinstance(self.place, Objects):
+                layers = self.grid.tile, self.s, self._tile_bytes, self.bank.dtype
+                self._fetched = FetchedTiles(self.place, *layers)
             if not self.computed:
                 self._check_layout()
         except StoreError:
             raise
         except ConfigError as error:
-            raise StoreError(f"{path} is damaged ({error.message})", "build it again") from error
+            raise StoreError(f"{given} is damaged ({error.message})", "build it again") from error
         except KeyError as error:
-            raise StoreError(f"{path} lacks {error}", "build it again") from error
+            raise StoreError(f"{given} lacks {error}", "build it again") from error
         except Exception as error:  # a header may hold anything
-            raise StoreError(f"{path} is damaged ({one_line(error)})", "build it again") from error
+            raise StoreError(f"{given} is damaged ({one_line(error)})", "build it again") from error
 
     def _check_layout(self) -> None:
         """Raise ValueError unless the array of the tiles is as `create_tiled` makes it."""
@@ -107,48 +112,58 @@ class KernelStore:
 
     @classmethod
     def create(
-        cls, path: Path, bank: Bank, train: Dataset, grid: Grid, config: Table, *, computed: bool = False
+        cls, place: Place, bank: Bank, train: Dataset, grid: Grid, config: Table, *, computed: bool = False
     ) -> KernelStore:
-        """Write everything but the tiles, under another name first: a store that exists has all of it."""
+        """Write everything but the tiles: a store that exists has all of it."""
         if not computed:
-            check_space(path, projected_bytes(grid, len(bank), bank.dtype))
-        temporary = path.with_name(f".{path.name}.creating")
-        with writing(path):
-            shutil.rmtree(temporary, ignore_errors=True)
-            import zarr
+            check_space(place, projected_bytes(grid, len(bank), bank.dtype))
+        n, s = grid.n, len(bank)
+        header: Table = {
+            "kind": KIND,
+            "schema": SCHEMA,
+            "version": __version__,
+            "id": uuid.uuid4().hex,
+            "n": n,
+            "tile": grid.tile,
+            "full": grid.full,
+            "paged": True,
+            "data": train.fingerprint(),
+            "kernels": bank.recipes(),
+            "dtype": str(bank.dtype),
+            "dataset": describe_dataset(train),
+            "config": config,
+            "computed": computed,
+        }
+        if not place.claim(header):
+            store = cls(place)
+            store.check_same(bank, train, computed, full=grid.full)
+            return store
+        import zarr
 
-            try:
-                group = zarr.create_group(temporary)
-                n, s = grid.n, len(bank)
-                if not computed:
-                    gram = create_tiled(group, "gram", s, n, grid.tile, bank.dtype)
-                    if not grid.full:
-                        group.attrs["note"] = gram.attrs["note"] = HALF
-                if bank.centred:
-                    put_array(group, "row_means", np.full((s, n), np.nan))
-                write_dataset(group, train, grid.tile)
-                header: Table = {
-                    "kind": KIND,
-                    "schema": SCHEMA,
-                    "version": __version__,
-                    "id": uuid.uuid4().hex,
-                    "n": n,
-                    "tile": grid.tile,
-                    "full": grid.full,
-                    "paged": True,
-                    "data": train.fingerprint(),
-                    "kernels": bank.recipes(),
-                    "dtype": str(bank.dtype),
-                    "dataset": describe_dataset(train),
-                    "config": config,
-                    "computed": computed,
-                }
-                group.attrs["dmkl"] = header
-                temporary.rename(path)
-            except BaseException:
-                shutil.rmtree(temporary, ignore_errors=True)
-                raise
-        return cls(path)
+        with place.creating() as target:
+            group = zarr.create_group(target)
+            if not computed:
+                gram = create_tiled(group, "gram", s, n, grid.tile, bank.dtype)
+                if not grid.full:
+                    group.attrs["note"] = gram.attrs["note"] = HALF
+            if bank.centred:
+                put_array(group, "row_means", np.full((s, n), np.nan))
+            write_dataset(group, train, grid.tile)
+            group.attrs["dmkl"] = header
+        return cls(place)
+
+    @property
+    def path(self) -> Path:
+        """The folder of a store on disk."""
+        if not isinstance(self.place, Folder):
+            raise StoreError(f"{self.place} is not in a folder of this machine", "copy it to a folder first")
+        return self.place.path
+
+    @property
+    def fetched(self) -> FetchedTiles:
+        """The tiles of a store on an object store."""
+        assert self._fetched is not None, f"the tiles of {self.place} are mapped"
+        return self._fetched
 
     @property
     def n(self) -> int:
@@ -187,37 +202,39 @@ class KernelStore:
         """Refuse a store of other data, of other kernels, or of the other kind (stored or computed tiles); and one
         that is not full where a full one is wanted."""
         if self.data_hash != train.fingerprint():
-            raise StoreError(f"{self.path} was built from other data", "choose another place or remove it")
+            raise StoreError(f"{self.place} was built from other data", "choose another place or remove it")
         if self.bank.recipes() != bank.recipes():
-            raise StoreError(f"{self.path} holds other kernels", "choose another place or remove it")
+            raise StoreError(f"{self.place} holds other kernels", "choose another place or remove it")
         if self.computed and not computed:
-            raise StoreError(f"{self.path} has no tiles, it computes them", "choose another place or remove it")
+            raise StoreError(f"{self.place} has no tiles, it computes them", "choose another place or remove it")
         if computed and not self.computed:
-            raise StoreError(f"{self.path} has tiles, it does not compute them", "choose another place or remove it")
+            raise StoreError(f"{self.place} has tiles, it does not compute them", "choose another place or remove it")
         if full and not self.grid.full:
             raise StoreError(
-                f"{self.path} has only the tiles on and above the diagonal", "choose another place or remove it"
+                f"{self.place} has only the tiles on and above the diagonal", "choose another place or remove it"
             )
 
     def tile_path(self, i: int, j: int) -> Path:
-        """The file of tile (i, j) of all kernels."""
-        return self.path / "gram" / "c" / "0" / str(i) / str(j)
+        """The file of tile (i, j) of all kernels, of a store on disk."""
+        return self.path / GRAM / str(i) / str(j)
+
+    def tile_name(self, i: int, j: int) -> str:
+        """The name below the store of tile (i, j) of all kernels."""
+        return f"{GRAM}/{i}/{j}"
 
     def missing(self) -> list[tuple[int, int]]:
-        """Tiles not on disk yet."""
-        present = {i: self._present(i) for i, j in self.pairs if i == j}
-        return [(i, j) for i, j in self.pairs if j not in present[i]]
+        """Tiles that are not there yet."""
+        present = self._present()
+        return [pair for pair in self.pairs if pair not in present]
 
     @property
     def tiles(self) -> tuple[int, int]:
-        """The number of tiles on disk, and how many a complete store has."""
-        if self.computed:
-            return 0, 0
-        return sum(len(self._present(i)) for i in range(self.grid.blocks)), self.grid.tiles
+        """The number of tiles that are there, and how many a complete store has."""
+        return len(self._present()), len(self.pairs)
 
-    def _present(self, i: int) -> set[int]:
-        names = _names(self.tile_path(i, i).parent)
-        return {int(name) for name in names if name.isdecimal() and int(name) in self.grid.kept(i)}
+    def _present(self) -> set[tuple[int, int]]:
+        names = set() if self.computed else self.place.names(GRAM)
+        return {(i, j) for i, j in self.pairs if f"{i}/{j}" in names}
 
     @property
     def complete(self) -> bool:
@@ -227,9 +244,9 @@ class KernelStore:
     def require_complete(self) -> None:
         there, total = self.tiles
         if there < total:
-            raise StoreError(f"{self.path} lacks {total - there} of {total} tiles", "finish it with: dmkl kernels")
+            raise StoreError(f"{self.place} lacks {total - there} of {total} tiles", "finish it with: dmkl kernels")
         if not self.centring_done:
-            raise StoreError(f"{self.path} lacks the row means of its centred kernels", "run the same command again")
+            raise StoreError(f"{self.place} lacks the row means of its centred kernels", "run the same command again")
 
     @property
     def centring_done(self) -> bool:
@@ -238,22 +255,25 @@ class KernelStore:
 
     def remove_partial_files(self) -> None:
         """Delete the unfinished files of a builder that was killed."""
-        for i in (i for i, j in self.pairs if i == j):
-            folder = self.tile_path(i, 0).parent
-            for name in _names(folder):
-                if name.endswith(".partial"):
-                    (folder / name).unlink(missing_ok=True)
+        for name in self.place.names(GRAM):
+            if name.endswith(".partial"):
+                self.place.delete(f"{GRAM}/{name}")
 
     def read_tile(self, a: int, i: int, j: int) -> FloatArray:
-        """K_a[block i, block j] of a tile that is kept, read-only: its mapped file, whose checksums are verified once a
-        process."""
+        """K_a[block i, block j] of a tile that is kept, read-only: from its mapped file, whose checksums are verified
+        once a process, or fetched."""
         if self.computed:
-            raise StoreError(f"{self.path} has no tiles, it computes them")
-        path, dtype = self.tile_path(i, j), self.bank.dtype
+            raise StoreError(f"{self.place} has no tiles, it computes them")
         try:
-            tile = self.maps.layer(path, a, self.grid.tile, self.s, self._tile_bytes, dtype)
+            if self._fetched is not None:
+                tile = self._fetched.layer(self.tile_name(i, j), a)
+            else:
+                path, dtype = self.tile_path(i, j), self.bank.dtype
+                tile = self.maps.layer(path, a, self.grid.tile, self.s, self._tile_bytes, dtype)
         except FileNotFoundError:
             raise self._unusable(a, i, j, "missing", "run dmkl kernels again") from None
+        except UnreachableStore:
+            raise
         except Exception as error:
             raise self._unusable(a, i, j, "damaged", "delete that file and run dmkl kernels again") from error
         if np.isnan(tile[0, 0]):
@@ -262,17 +282,19 @@ class KernelStore:
         return tile[: rows.stop - rows.start, : columns.stop - columns.start]
 
     def _unusable(self, a: int, i: int, j: int, what: str, hint: str) -> UnusableTile:
+        where = self.place.named(self.tile_name(i, j))
         return UnusableTile(
-            f"tile ({i}, {j}) of kernel {a} '{self.bank.kernels[a].name}' is {what}: {self.tile_path(i, j)}",
+            f"tile ({i}, {j}) of kernel {a} '{self.bank.kernels[a].name}' is {what}: {where}",
             f"{hint}: it builds only what is missing",
             what,
         )
 
     def write_tile(self, i: int, j: int, kernels: Iterable[tuple[int, Iterable[FloatArray]]]) -> None:
         """Write a tile from strips of the values of every kernel, kernels in any order."""
-        path = self.tile_path(i, j)
-        with writing(path):
-            write_tile_file(path, self.grid.tile, self.s, kernels, self.bank.dtype)
+        name = self.tile_name(i, j)
+        self.place.write_tile(name, self.grid.tile, self.s, kernels, self.bank.dtype)
+        if self._fetched is not None:
+            self._fetched.forget(name)
 
     def row_means(self) -> Float64:
         """The row means (s, n): zero for kernels that are not centred, NaN until the centring pass has run."""
@@ -280,18 +302,18 @@ class KernelStore:
             return np.broadcast_to(0.0, (self.s, self.n))
         means = get(array_of(self._group, "row_means", kinds="f"))
         if means.shape != (self.s, self.n):
-            raise StoreError(f"{self.path} has row means of shape {means.shape}", "build it again")
+            raise StoreError(f"{self.place} has row means of shape {means.shape}", "build it again")
         return means
 
     def write_row_means(self, values: Float64) -> None:
-        with writing(self.path):
+        with writing(self.place):
             array_of(self._group, "row_means")[...] = values
 
 
 @functools.lru_cache(maxsize=4)
 def opened(path: str, identity: str) -> KernelStore:
     """A store for tasks: opened once in each process, and refused if it is not the one with this id any more."""
-    store = KernelStore(Path(path))
+    store = KernelStore(path)
     if store.id != identity:
         raise StoreError(f"the store at {path} was replaced during the run")
     return store
@@ -310,19 +332,6 @@ def tile_bytes(grid: Grid, s: int, dtype: FloatType = SINGLE, *, paged: bool = T
     return (s - 1) * (aligned(layer) if paged else layer) + layer + 16 * s + CHECKSUM
 
 
-def check_space(path: Path, needed: int) -> None:
+def check_space(path: StrPath | Place, needed: int) -> None:
     """Refuse before anything is computed when the disk can't hold the tiles."""
-    folder = next(parent for parent in [path, *path.parents] if parent.exists())
-    free = shutil.disk_usage(folder).free
-    if needed * format.LAYOUT.free_margin > free:
-        raise ResourceError(
-            f"the kernels need {needed / 1e9:.2f} GB, the disk of {folder} has {free / 1e9:.2f} GB free",
-            "use another disk, fewer kernels or samples, or run.kernels = 'compute'",
-        )
-
-
-def _names(folder: Path) -> set[str]:
-    try:
-        return {entry.name for entry in os.scandir(folder)}
-    except FileNotFoundError:
-        return set()
+    place_of(path).check_space(needed)
