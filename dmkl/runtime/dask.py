@@ -8,17 +8,20 @@ want of a cluster says so in one line.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import time
 import uuid
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import CancelledError
+from concurrent.futures import Future as Answer
+from concurrent.futures import wait as answered
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar, cast
 
 import dask
-from distributed import Client, Future, KilledWorker, get_worker, wait
+from distributed import Client, Future, KilledWorker, get_worker
 from distributed.client import ClosedClientError
 from distributed.comm.core import CommClosedError
 
@@ -285,27 +288,30 @@ class DaskRuntime:
                 return cast(R, value)
 
     def _wait(self, future: Future, fetched: bool) -> object:
+        """Wait until a value is there, and fetched. Looks at the cluster do not end the fetching: over a slow network
+        it takes longer than the time between two of them."""
+        waiting = _gathered(self.client, future) if fetched else _computed(future)
+        answer = asyncio.run_coroutine_threadsafe(waiting, self.client.loop.asyncio_loop)
+        try:
+            self._watch_until(answer)
+            return answer.result()
+        except UnboundLocalError as error:  # dask/distributed#8514: how a cancelled wait for a result ends
+            if future.status == "error":  # raised by the task itself
+                raise
+            raise CancelledError from error
+        finally:
+            answer.cancel()
+
+    def _watch_until(self, answer: Answer[object]) -> None:
+        """Look at the cluster and at the time until there is an answer."""
         absence, polled = Absence(), time.monotonic()
-        while True:
+        while not answer.done():
             if time.monotonic() - self._watched > self._options.look:
                 self._watch()
             stopping.end_if_late()
             self._pass_on_requests()
-            try:
-                if not fetched:
-                    with self.client.as_current():
-                        wait([future], timeout=self._options.attention)
-                    if future.status == "finished":
-                        return None
-                return future.result(timeout=self._options.attention)
-            except TimeoutError:
-                if future.status == "error":  # raised by the task itself
-                    raise
-            except UnboundLocalError as error:  # dask/distributed#8514: how a cancelled wait for a result ends
-                if future.status == "error":  # raised by the task itself
-                    raise
-                raise CancelledError from error
-            if time.monotonic() - polled < self._options.poll:
+            answered([answer], timeout=self._options.attention)
+            if answer.done() or time.monotonic() - polled < self._options.poll:
                 continue
             polled = time.monotonic()
             if not absence.tolerated(self._watch(), self._connection.patience):
@@ -366,6 +372,19 @@ async def _tell(client: Client, names: tuple[str, ...]) -> None:
     """Make requests to stop on all workers; one that does not hear of it ends when its task does."""
     with contextlib.suppress(Exception, CancelledError):
         await client._run(stopping.request_here, names, on_error="ignore")
+
+
+async def _gathered(client: Client, future: Future) -> object:
+    return await client.gather(future, asynchronous=True)
+
+
+async def _computed(future: Future) -> None:
+    """Wait for a value that stays where it is; an error of its task is raised here."""
+    error = await future.exception()
+    if error is not None:
+        raise error
+    if future.cancelled():
+        raise CancelledError
 
 
 class Late:

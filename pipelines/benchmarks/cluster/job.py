@@ -25,6 +25,7 @@ from pathlib import Path
 
 import numpy as np
 import psutil
+from distributed import Client
 
 import dmkl
 from dmkl.config.toml import read_config
@@ -32,6 +33,9 @@ from dmkl.run.prepare import make_formulation, prepare_data
 from dmkl.runtime import Runtime, open_runtime
 from dmkl.stack import open_stack
 from dmkl.store import KernelStore, build_store
+
+
+INSECURE = {"insecure": True}  # schedulers at other addresses are on networks of this machine alone
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -42,9 +46,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--threads", type=int, default=1, help="of this process, without a cluster")
     parser.add_argument("--memory", type=int, default=0, help="bytes; default: most of what is free")
     parser.add_argument("--watch", action="store_true")
+    parser.add_argument("--workers", type=int, default=0, help="wait for so many at the cluster's address")
     options = parser.parse_args(arguments)
     started = time.perf_counter()
-    with open_runtime(options.cluster, workers=options.threads) as runtime:
+    if options.workers:
+        with Client(options.cluster) as client:
+            client.wait_for_workers(options.workers, timeout=120)
+    with open_runtime(options.cluster, workers=options.threads, settings=INSECURE) as runtime:
         start = time.perf_counter() - started
         processes = [psutil.Process(pid) for pid in (os.getpid(), *workers(runtime))]
         with watched(processes if options.watch else []) as memory:
@@ -58,7 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def workers(runtime: Runtime) -> list[int]:
-    """The process numbers of the workers on this machine."""
+    """The process numbers of the workers, which are all on this machine."""
     return list(runtime.client.run(os.getpid).values()) if runtime.remote else []
 
 
