@@ -17,8 +17,10 @@ import numpy as np
 
 from dmkl._util.stopping import Stopped, must_stop
 from dmkl._util.types import Float64, FloatArray, FloatType, Mask, Samples
+from dmkl.data.sample_sets import SampleSets
 from dmkl.oracles import ORACLES, PreparedKernel, SvmResult, svm_bounds
 from dmkl.problems.losses import Loss
+from dmkl.problems.targets import Targets
 from dmkl.problems.uniform import UniformMKL
 from dmkl.runtime import Local
 from dmkl.solvers.certificate import Certificate
@@ -118,10 +120,10 @@ def outlined(problem: Problem, state: State, weights: Float64, C: float, *, inte
         return state
     if len(solver.scores) < problem.m:
         return state
-    working = np.zeros(problem.Y.shape, dtype=bool)
+    working = rough.working.copy()
     for k, scores in solver.scores.items():
-        margins = problem.Y[:, k] * (scores + rough.intercept[k])
-        working[:, k] = settled_set(column(rough.coef, k) != 0, margins)
+        margins = problem.Y.column(k) * (scores + rough.intercept[k])
+        working.put(k, settled_set(column(rough.coef, k) != 0, margins))
     return replace(state, coef=rough.coef, working=working, svm_calls=rough.svm_calls, oracle_calls=rough.svm_calls)
 
 
@@ -148,7 +150,7 @@ class _WholeMatrix:
         self.scores: dict[int, Float64] = {}  # of every class, at its last coefficients: the certificate has them
 
     def init(self, problem: Problem) -> State:
-        state = State.first(self._weights, np.ones(problem.Y.shape, dtype=bool))
+        state = State.first(self._weights, SampleSets.whole(problem.n, problem.m))
         return state if problem.start is None else replace(state, coef=problem.start.coef)
 
     def step(self, problem: Problem, state: State) -> State:
@@ -164,7 +166,7 @@ class _WholeMatrix:
         results = runtime.map(solve_classes, self._tasks(problem, state, chunks))
         for some, found in zip(chunks, results, strict=True):
             for k, result in zip(some, found, strict=False):  # fewer where the time was up
-                coef[int(k)] = result.alpha * problem.Y[:, k]
+                coef[int(k)] = result.alpha * problem.Y.column(k)
                 intercept[k], primal[k], dual[k] = result.intercept, result.primal, result.dual
                 self.scores[int(k)] = result.scores
         calls = state.svm_calls + len(coef)
@@ -177,7 +179,7 @@ class _WholeMatrix:
     def _tasks(self, problem: Problem, state: State, chunks: Sequence[Samples]) -> Iterator[tuple[object, ...]]:
         upper = self._svm.C * problem.counts
         for some in chunks:
-            signs = [problem.Y[:, k] for k in some]
+            signs = problem.Y.among(some.tolist())
             warm = [column(state.coef, k) * y for k, y in zip(some, signs, strict=True)]
             yield self._svm, self._prepared, signs, upper, warm, problem.tol, problem.oracle
 
@@ -190,7 +192,7 @@ def _prepare(oracle: str, K: FloatArray) -> PreparedKernel:
 def solve_classes(
     svm: FixedWeights,
     kernel: PreparedKernel,
-    signs: list[Float64],
+    signs: Targets,
     upper: Float64,
     warm: list[Float64],
     tol: float,
@@ -252,7 +254,8 @@ class LossMethod(LossClassMethod):
         return self.weights
 
     def first_state(self, problem: Problem, state: State) -> State:
-        working = np.ones_like(state.working) if self.holds_all(problem) else first_samples(problem, self.loss)
+        everything = self.holds_all(problem)
+        working = SampleSets.whole(problem.n, problem.m) if everything else first_samples(problem, self.loss)
         return replace(state, working=working)
 
     def holds_all(self, problem: Problem) -> bool:

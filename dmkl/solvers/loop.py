@@ -107,9 +107,10 @@ def _run(problem: Problem, solver: Solver, max_rounds: int, checkpoint: Checkpoi
         outcome.history.append(dataclasses.asdict(event))
         problem.observer(event)
         total = float(np.minimum(outcome.state.gap, 1e3).sum())
-        sets = (before.working, outcome.state.working), (before.active, outcome.state.active)
+        active = before.active, outcome.state.active
         milestones = before.own.milestone(), outcome.state.own.milestone()
-        moved = total < best or not all(np.array_equal(*pair) for pair in (*sets, milestones))
+        moved = total < best or not all(np.array_equal(*pair) for pair in (active, milestones))
+        moved = moved or bool(outcome.state.working.differing(before.working))
         best, idle = min(best, total), 0 if moved else idle + 1
     if (outcome.state.gap > problem.tol).any():
         outcome.state = solver.leave(problem, outcome.state)
