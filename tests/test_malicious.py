@@ -836,6 +836,12 @@ def test_checkpoints(store: KernelStore, tmp_path: Path, mark: Path) -> None:
         kept.write_bytes(data)
         said = refused(lambda: load_state(kept, identity), len(data), kind=StoreError)
         assert "is damaged" in said, name
+    many = {"working.n": np.array(10**15), "coef.shape": np.array([10**15, 3])}
+    few = {"working.sizes": np.zeros(3, dtype=np.int64), "working.bits": np.empty(0, dtype=np.uint8)}
+    kept.write_bytes(written(**many, **few))
+    question = open_stack(store.path), store.labels, dmkl.UniformMKL(C=1.0)
+    said = refused(lambda: dmkl.solve(*question, checkpoint=kept), 0, kind=StoreError)
+    assert "is damaged: it has 1000000000000000 samples" in said
     kept.unlink()
     os.mkfifo(kept)
     assert load_state(kept, identity) is None

@@ -113,18 +113,16 @@ def outlined(problem: Problem, state: State, weights: Float64, C: float, *, inte
     """
     if whole(problem.n) or not _whole_fits(problem):
         return state
-    solver = _WholeMatrix(FixedWeights(C, intercept), weights)
+    working = state.working.copy()
+    solver = _WholeMatrix(FixedWeights(C, intercept), weights, working)
     try:
         rough = _solved(replace(problem, tol=OPTIONS.outline_tol, start=None), solver)
     except Stopped:
         return state
-    if len(solver.scores) < problem.m:
+    if np.isinf(rough.primal).any():
         return state
-    working = rough.working.copy()
-    for k, scores in solver.scores.items():
-        margins = problem.Y.column(k) * (scores + rough.intercept[k])
-        working.put(k, settled_set(column(rough.coef, k) != 0, margins))
-    return replace(state, coef=rough.coef, working=working, svm_calls=rough.svm_calls, oracle_calls=rough.svm_calls)
+    calls = rough.svm_calls
+    return replace(state, coef=rough.coef, working=working, svm_calls=calls, oracle_calls=calls)
 
 
 def _dtype(problem: Problem) -> FloatType:
@@ -144,10 +142,10 @@ class _WholeMatrix:
 
     own_type: ClassVar[type[MethodState]] = NoState
 
-    def __init__(self, svm: FixedWeights, weights: Float64) -> None:
+    def __init__(self, svm: FixedWeights, weights: Float64, settled: SampleSets | None = None) -> None:
         self._svm, self._weights = svm, weights
         self._prepared: PreparedKernel | None = None  # or a handle of it on workers
-        self.scores: dict[int, Float64] = {}  # of every class, at its last coefficients: the certificate has them
+        self._settled = settled  # to be replaced, class by class, by the samples that matter at the last coefficients
 
     def init(self, problem: Problem) -> State:
         state = State.first(self._weights, SampleSets.whole(problem.n, problem.m))
@@ -166,9 +164,12 @@ class _WholeMatrix:
         results = runtime.map(solve_classes, self._tasks(problem, state, chunks))
         for some, found in zip(chunks, results, strict=True):
             for k, result in zip(some, found, strict=False):  # fewer where the time was up
-                coef[int(k)] = result.alpha * problem.Y.column(k)
+                y = problem.Y.column(k)
+                coef[int(k)] = result.alpha * y
                 intercept[k], primal[k], dual[k] = result.intercept, result.primal, result.dual
-                self.scores[int(k)] = result.scores
+                if self._settled is not None:
+                    margins = y * (result.scores + result.intercept)
+                    self._settled.put(k, settled_set(result.alpha != 0, margins))
         calls = state.svm_calls + len(coef)
         state = replace(state, coef=with_columns(state.coef, coef), intercept=intercept, primal=primal, dual=dual)
         return replace(state, svm_calls=calls, oracle_calls=calls)

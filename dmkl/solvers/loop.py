@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from dmkl._util.stopping import Stopped, deadline, must_stop, seconds_left, stop_requested
-from dmkl.errors import DeadlineReached, SolverError
+from dmkl.errors import DeadlineReached, SolverError, StoreError
 from dmkl.events import Note, RoundDone
 from dmkl.solvers.problem import Problem, Solver
 from dmkl.solvers.state import State, load_state, save_state
@@ -82,6 +82,9 @@ def _run(problem: Problem, solver: Solver, max_rounds: int, checkpoint: Checkpoi
     started = time.perf_counter()
     state = load_state(checkpoint.path, checkpoint.identity, solver.own_type) if checkpoint else None
     begins = state is None
+    if state is not None and state.working.shape != problem.Y.shape:
+        n, m = state.working.shape
+        raise StoreError(f"the checkpoint is damaged: it has {n} samples and {m} classes", "remove it to begin again")
     outcome = Outcome(state if state is not None else _first(problem, solver), converged=False)
     if checkpoint and begins and not must_stop():  # what was cut short is better done again
         save_state(checkpoint.path, outcome.state, checkpoint.identity)

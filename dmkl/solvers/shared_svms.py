@@ -223,12 +223,14 @@ class ClassSvms:
 
     def keep(self, alpha: dict[int, Float64]) -> None:
         """Make these alpha, over the present working sets, the coefficients of their classes."""
-        new = {}
-        for k, values in alpha.items():
-            W = self._blocks.samples(k)
-            new[k] = np.zeros(self._problem.n)
-            new[k][W] = values * self._problem.Y.at(W, k)
-        self.coef = with_columns(self.coef, new)
+        classes = list(alpha)
+        for start in range(0, len(classes), CLASS_SVMS.classes_at_once):
+            new = {}
+            for k in classes[start : start + CLASS_SVMS.classes_at_once]:
+                W = self._blocks.samples(k)
+                new[k] = np.zeros(self._problem.n)
+                new[k][W] = alpha[k] * self._problem.Y.at(W, k)
+            self.coef = with_columns(self.coef, new)
         self.alpha = {}
 
     def solve_whole(self, classes: Sequence[int], weights: Float64, tol: float) -> State:
