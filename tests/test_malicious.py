@@ -29,6 +29,7 @@ import dmkl
 from dmkl.cli.main import main
 from dmkl.config import KernelConfig, parse_config, read_config
 from dmkl.data import Dataset, make_labels, make_view, read_arrays
+from dmkl.data.sample_sets import SampleSets
 from dmkl.errors import ConfigError, DmklError, ResourceError, StoreError
 from dmkl.kernels import plan_bank
 from dmkl.model import Model, load_model, make_model, save_model
@@ -824,6 +825,9 @@ def test_checkpoints(store: KernelStore, tmp_path: Path, mark: Path) -> None:
         "compressed": signed(bomb.getvalue()),
         "fewer": written(intercept=np.zeros(1)),
         "other shape": written(**{"coef.shape": np.array([HUGE, 3])}),
+        "sets of more samples": written(**{"working.n": np.array(HUGE)}),
+        "another size": written(**{"working.sizes": arrays["working.sizes"] - 1}),
+        "set outside": written(**{"working.bits": arrays["working.bits"] | 1}),
         "indices outside": written(**{"coef.indices": arrays["coef.indices"] + 10**6}),
         "nan": written(**{"coef.data": np.full_like(arrays["coef.data"], np.nan)}),
         "text": written(round=np.array("many")),
@@ -832,6 +836,12 @@ def test_checkpoints(store: KernelStore, tmp_path: Path, mark: Path) -> None:
         kept.write_bytes(data)
         said = refused(lambda: load_state(kept, identity), len(data), kind=StoreError)
         assert "is damaged" in said, name
+    many = {"working.n": np.array(10**15), "coef.shape": np.array([10**15, 3])}
+    few = {"working.sizes": np.zeros(3, dtype=np.int64), "working.bits": np.empty(0, dtype=np.uint8)}
+    kept.write_bytes(written(**many, **few))
+    question = open_stack(store.path), store.labels, dmkl.UniformMKL(C=1.0)
+    said = refused(lambda: dmkl.solve(*question, checkpoint=kept), 0, kind=StoreError)
+    assert "is damaged: it has 1000000000000000 samples" in said
     kept.unlink()
     os.mkfifo(kept)
     assert load_state(kept, identity) is None
@@ -1041,6 +1051,6 @@ def test_files_are_written_with_the_users_umask(mask: int, tmp_path: Path, monke
 
 
 def save_checkpoint(path: Path) -> None:
-    state = State.first(np.ones(2), np.ones((3, 1), dtype=bool))
+    state = State.first(np.ones(2), SampleSets.whole(3, 1))
     for _ in range(2):
         save_state(path, state, "x")

@@ -14,8 +14,10 @@ from numpy.typing import NDArray
 import dmkl
 from dmkl import KernelStack
 from dmkl._util.machine import in_batches
+from dmkl.data.sample_sets import SampleSets
 from dmkl.errors import ConfigError, StoreError
 from dmkl.problems import FORMULATIONS
+from dmkl.problems.targets import Signs
 from dmkl.runtime import Local
 from dmkl.solvers import methods
 from dmkl.solvers.certificate import relative_gap
@@ -139,7 +141,7 @@ class Position(MethodState):
 
 
 def first_state(n: int = 4) -> State:
-    return State.first(np.ones(2), np.ones((n, 1), dtype=bool))
+    return State.first(np.ones(2), SampleSets.whole(n, 1))
 
 
 def test_typed_states_survive_a_checkpoint(tmp_path: Path) -> None:
@@ -182,7 +184,7 @@ class Slow:
 def test_a_milestone_is_progress(problem: Any) -> None:
     """The loop goes on while a milestone changes, and gives up some rounds after the last change."""
     stack, y = problem
-    question = Problem(stack, y[:, None], 1e-3, "smo", Local(1))
+    question = Problem(stack, Signs(SampleSets.of_masks(y[:, None] > 0)), 1e-3, "smo", Local(1))
     for steps in (0, 7):
         assert run(question, Slow(steps), max_rounds=100).state.round == max(steps, 1) + OPTIONS.stalled
 

@@ -17,10 +17,12 @@ from dmkl._util.machine import in_batches
 from dmkl.cli.main import main
 from dmkl.config import KernelConfig
 from dmkl.data import Dataset, make_labels, make_view
+from dmkl.data.sample_sets import SampleSets
 from dmkl.errors import ConfigError, DataError, SolverError
 from dmkl.kernels import plan_bank
 from dmkl.model import load_model, make_model, save_model
 from dmkl.problems.mikl import NORMS
+from dmkl.problems.targets import Signs
 from dmkl.runtime import Local
 from dmkl.solvers import mikl, mikl_compact
 from dmkl.solvers.mikl import (
@@ -245,7 +247,7 @@ def test_classes_whose_rows_fit_together_are_solved_together(room: float) -> Non
     K, y = mixed_kernels()
     stack = KernelStack.from_array(K)
     sets = np.random.default_rng(0).choice([ZERO, WAITING, COMPACT], size=(7, stack.s, stack.n)).astype(np.int8)
-    problem = Problem(stack, np.repeat(y[:, None], 7, axis=1), 1e-3, "smo", Local(1))
+    problem = Problem(stack, Signs(SampleSets.alike(y > 0, 7)), 1e-3, "smo", Local(1))
     batches = list(in_batches(range(7), mikl._UnionSize(problem, sets), room))
     assert [k for batch in batches for k in batch] == list(range(7))
 

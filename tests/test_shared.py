@@ -149,7 +149,7 @@ def test_blocks_are_gathered_in_batches_that_fit(
 ) -> None:
     stack = open_stack(store.path, backend="disk", workers=1)
     free = dmkl.solve(stack, store.labels, dmkl.SharedMKL(C=10.0))
-    room = 1.2 * store.s * 4 * free.state.working.sum(axis=0).max() ** 2  # one class, and not two
+    room = 1.2 * store.s * 4 * free.state.working.sizes.max() ** 2  # one class, and not two
     monkeypatch.setattr("dmkl.solvers.shared_sum.block_room", lambda problem: int(room))
     batched = dmkl.solve(stack, store.labels, dmkl.SharedMKL(C=10.0))
     assert batched.passes > free.passes

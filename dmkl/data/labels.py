@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from dmkl._util.in_memory import in_memory
 from dmkl._util.types import Array, Float64
 from dmkl.config import TASKS
+from dmkl.data.sample_sets import SampleSets
 from dmkl.errors import ConfigError, DataError, did_you_mean
 
 
@@ -29,20 +30,22 @@ class Labels:
         """The labels of some samples, with all classes."""
         return Labels(self.task, self.values[as_index(indices)], self.classes)
 
-    def signs(self) -> Float64:
-        """(n, m) signs of one-against-rest: +1 in the class, -1 outside; binary has only its second class."""
+    def members(self) -> SampleSets:
+        """The samples of each class of one-against-rest; binary has only its second class."""
         if self.task == "regression":
             raise DataError(
                 "real-valued labels have no classes to tell apart",
                 'use formulation.name = "spicy" with loss = "squared" or "epsilon"',
             )
         if self.task == "multilabel":
-            inside = self.values != 0
-        elif self.task == "binary":
-            inside = self.values[:, None] == 1
-        else:
-            inside = self.values[:, None] == np.arange(len(self.classes))
-        return np.where(inside, 1.0, -1.0)
+            return SampleSets.of_masks(self.values)
+        if self.task == "binary":
+            return SampleSets.of_masks(self.values[:, None] == 1)
+        return SampleSets.of_codes(self.values, len(self.classes))
+
+    def signs(self) -> Float64:
+        """(n, m) signs of one-against-rest, dense: +1 in the class, -1 outside."""
+        return np.where(self.members().masks(), 1.0, -1.0)
 
 
 def as_index(rows: ArrayLike) -> NDArray[np.intp]:

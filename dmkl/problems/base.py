@@ -18,6 +18,7 @@ from dmkl._util.types import Float64, Table
 from dmkl.data import Labels
 from dmkl.errors import ConfigError
 from dmkl.problems.losses import Loss, LossLike, loss_constant, loss_of, loss_value
+from dmkl.problems.targets import RealTargets, Signs, Targets
 from dmkl.stack import KernelStack
 
 Constant: TypeAlias = float | str | bool | Table | Loss | None  # of a formulation
@@ -52,12 +53,15 @@ class WithoutKernels:
     intercept: Float64  # (m,)
 
     @classmethod
-    def of(cls, loss: Loss, Y: Float64, *, intercept: bool = True) -> WithoutKernels:
+    def of(cls, loss: Loss, Y: Targets, *, intercept: bool = True) -> WithoutKernels:
         """The best constant scores under a loss, or scores of zero, for each column of Y."""
-        nothing = np.zeros(len(Y))
-        b = np.array([loss.intercept(y, nothing) if intercept else 0.0 for y in Y.T])
-        primal = np.array([loss.total(y, nothing + own) for y, own in zip(Y.T, b, strict=True)])
-        return cls(primal, np.array([-loss.conjugate(y, nothing) for y in Y.T]), b)
+        n, m = Y.shape
+        nothing = np.zeros(n)
+        primal, dual, b = np.zeros((3, m))
+        for k, y in enumerate(Y):
+            b[k] = loss.intercept(y, nothing) if intercept else 0.0
+            primal[k], dual[k] = loss.total(y, nothing + b[k]), -loss.conjugate(y, nothing)
+        return cls(primal, dual, b)
 
 
 @dataclass(frozen=True)
@@ -77,9 +81,9 @@ class Formulation(ABC):
         """The task that labels of unknown task stand for; 'auto' finds it out from their values."""
         return "auto"
 
-    def targets(self, labels: Labels) -> Float64:
-        """(n, m): what the scores of every sample are fitted to; -1/+1 for each class against the rest."""
-        return labels.signs()
+    def targets(self, labels: Labels) -> Targets:
+        """What the scores of every sample are fitted to; -1/+1 for each class against the rest."""
+        return Signs(labels.members())
 
     @abstractmethod
     def stretch(self, start: Formulation) -> float:
@@ -105,7 +109,7 @@ class Formulation(ABC):
         return [cls.usual_values(labels, given)]
 
     @abstractmethod
-    def without_kernels(self, Y: Float64, counts: Float64) -> WithoutKernels:
+    def without_kernels(self, Y: Targets, counts: Float64) -> WithoutKernels:
         """The bounds of the model that uses no kernel, for targets (n, m) with factors of the losses (n,)."""
 
     @abstractmethod
@@ -138,7 +142,7 @@ class WithLoss(Formulation):
         numbers = values.ndim == 1 and values.dtype.kind in "iuf" and len(np.unique(values)) > 2
         return "regression" if self.own_loss().regression and numbers else "auto"
 
-    def without_kernels(self, Y: Float64, counts: Float64) -> WithoutKernels:
+    def without_kernels(self, Y: Targets, counts: Float64) -> WithoutKernels:
         return WithoutKernels.of(self.own_loss().counting(counts), Y)
 
     @classmethod
@@ -147,11 +151,11 @@ class WithLoss(Formulation):
         loss = {"loss": ("squared",)} if labels.task == "regression" else {}
         return {**cls.usual, **loss, **given}
 
-    def targets(self, labels: Labels) -> Float64:
-        """(n, m): the targets of a regression, or -1/+1 for each class against the rest."""
+    def targets(self, labels: Labels) -> Targets:
+        """The targets of a regression, or -1/+1 for each class against the rest."""
         if labels.task != "regression" or not self.own_loss().regression:
-            return labels.signs()
-        return np.asarray(labels.values[:, None], dtype=np.float64)
+            return Signs(labels.members())
+        return RealTargets(np.asarray(labels.values[:, None], dtype=np.float64))
 
 
 def grids_below_largest(

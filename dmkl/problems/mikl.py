@@ -21,6 +21,7 @@ from dmkl.data import Labels, make_labels
 from dmkl.errors import ConfigError, did_you_mean
 from dmkl.problems.base import Candidates, Formulation, Values, WithoutKernels, grids_below_largest
 from dmkl.problems.norms import GroupNorm, groups_of
+from dmkl.problems.targets import Targets
 from dmkl.stack import KernelStack
 
 NORMS = {"1": (1, 1, 1), "2": (2, 2, 1), "21;1": (2, 1, 1), "21;2": (2, 1, 2), "12;1": (1, 2, 1), "12;2": (1, 2, 2)}
@@ -113,10 +114,10 @@ class MIKL(Formulation):
         """
         labels = y if isinstance(y, Labels) else make_labels(y, "auto")
         unit = cls(norm)
-        Y = unit.targets(labels)
-        V = stack.correlate(2.0 * Y)
+        n, m = unit.targets(labels).shape
+        V = stack.correlate(2.0 * unit.targets(labels).dense())  # V has s times as many values
         penalty = unit.penalty(np.ones(V.shape[:2], dtype=bool))
-        return GRID.rounded_up * max(_largest(penalty, V[:, :, k].ravel(), len(Y)) for k in range(Y.shape[1]))
+        return GRID.rounded_up * max(_largest(penalty, V[:, :, k].ravel(), n) for k in range(m))
 
     @classmethod
     def path(
@@ -153,9 +154,9 @@ class MIKL(Formulation):
     def stretch(self, start: Formulation) -> float:
         return 1.0
 
-    def without_kernels(self, Y: Float64, counts: Float64) -> WithoutKernels:
-        m = Y.shape[1]
-        return WithoutKernels(np.full(m, float(len(Y))), np.zeros(m), np.zeros(m))
+    def without_kernels(self, Y: Targets, counts: Float64) -> WithoutKernels:
+        n, m = Y.shape
+        return WithoutKernels(np.full(m, float(n)), np.zeros(m), np.zeros(m))
 
     def baseline(self, weights: Float64) -> MIKL:
         """The norm that chooses neither samples nor kernels."""

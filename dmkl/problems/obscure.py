@@ -17,6 +17,7 @@ from dmkl._util.types import Float64
 from dmkl.data import Labels
 from dmkl.errors import ConfigError
 from dmkl.problems.base import MINOR, Candidates, Formulation, Values, WithoutKernels, require_positive_C
+from dmkl.problems.targets import Targets
 from dmkl.problems.uniform import BoundedByC, UniformMKL
 
 LOSSES = ("multiclass", "hinge")
@@ -112,7 +113,7 @@ class Obscure(Formulation):
             return float(self.C / start.C)
         return float(start.lam / self.lam) if self.lam and start.lam else 1.0  # too large ones are projected
 
-    def without_kernels(self, Y: Float64, counts: Float64) -> WithoutKernels:
+    def without_kernels(self, Y: Targets, counts: Float64) -> WithoutKernels:
         columns = 1 if self.loss == "multiclass" else Y.shape[1]  # a loss of 1 each, for every sample
         return WithoutKernels(np.array([float(columns)]), np.zeros(1), np.zeros(Y.shape[1]))
 

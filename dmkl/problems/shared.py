@@ -21,6 +21,7 @@ from dmkl._util.types import Float64
 from dmkl.errors import ConfigError
 from dmkl.problems.base import MINOR, WithoutKernels, require_positive_C
 from dmkl.problems.losses import loss_of
+from dmkl.problems.targets import Targets
 from dmkl.problems.uniform import BoundedByC
 
 
@@ -85,7 +86,7 @@ class SharedMKL(BoundedByC):
         if not (isinstance(self.batch, int) and self.batch >= 1):
             raise ConfigError(f"batch should be a whole number of at least 1, not {self.batch}")
 
-    def without_kernels(self, Y: Float64, counts: Float64) -> WithoutKernels:
+    def without_kernels(self, Y: Targets, counts: Float64) -> WithoutKernels:
         alone = WithoutKernels.of(loss_of("hinge").counting(self.C * counts), Y, intercept=self.intercept)
         together = np.sum if self.mode == "sum" else np.max
         return WithoutKernels(np.array([together(alone.primal)]), np.array([together(alone.dual)]), alone.intercept)

@@ -13,13 +13,17 @@ from typing import ClassVar
 
 import numpy as np
 
+from dmkl._util.machine import in_batches
 from dmkl._util.types import Float64
 from dmkl.data import Labels
 from dmkl.errors import ConfigError
 from dmkl.problems.base import MINOR, Candidates, Formulation, Values, WithLoss, grids_below_largest
 from dmkl.problems.losses import Loss, LossLike
+from dmkl.problems.targets import Targets
 from dmkl.problems.uniform import UniformMKL
 from dmkl.stack import KernelStack
+
+AT_ONCE = 2**27  # slopes of the loss, one for each sample and class, that are in memory at once
 
 
 @dataclass(frozen=True)
@@ -101,9 +105,16 @@ class SpicyMKL(WithLoss):
         return UniformMKL(C=max(total, 1e-6), loss=self.loss, epsilon=self.epsilon)
 
 
-def null_forms(stack: KernelStack, loss: Loss, Y: Float64) -> Float64:
-    """(m, s): the squared slope of the loss along every kernel at the model without kernels; one pass."""
-    null = np.stack([loss.null(y) for y in Y.T], axis=1)
-    forms = stack.apply(null, np.zeros(stack.s), forms=True).forms
-    assert forms is not None
-    return np.maximum(forms, 0.0)
+def null_forms(stack: KernelStack, loss: Loss, Y: Targets) -> Float64:
+    """(m, s): the squared slope of the loss along every kernel at the model without kernels.
+
+    One pass, unless the slopes of all classes take much memory.
+    """
+    n, m = Y.shape
+    found = []
+    for some in in_batches(range(m), len, AT_ONCE / n):
+        null = np.stack([loss.null(Y.column(k)) for k in some], axis=1)
+        forms = stack.apply(null, np.zeros(stack.s), forms=True).forms
+        assert forms is not None
+        found.append(np.maximum(forms, 0.0))
+    return np.concatenate(found)

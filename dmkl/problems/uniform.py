@@ -15,6 +15,7 @@ from dmkl._util.types import Float64
 from dmkl.errors import ConfigError
 from dmkl.problems.base import MINOR, Candidates, Formulation, WithLoss, WithoutKernels, require_positive_C
 from dmkl.problems.losses import LossLike, loss_of
+from dmkl.problems.targets import Targets
 
 
 class BoundedByC(Formulation):
@@ -31,7 +32,7 @@ class BoundedByC(Formulation):
     def stretch(self, start: Formulation) -> float:
         return self.C / start.C if isinstance(start, BoundedByC) else 1.0
 
-    def without_kernels(self, Y: Float64, counts: Float64) -> WithoutKernels:
+    def without_kernels(self, Y: Targets, counts: Float64) -> WithoutKernels:
         return WithoutKernels.of(loss_of("hinge").counting(self.C * counts), Y)
 
     def baseline(self, weights: Float64) -> Formulation:
@@ -86,7 +87,7 @@ class UniformMKL(WithLoss, BoundedByC):
         if not (self.intercept or self.loss == "hinge"):
             raise ConfigError("only the hinge loss can do without an intercept")
 
-    def without_kernels(self, Y: Float64, counts: Float64) -> WithoutKernels:
+    def without_kernels(self, Y: Targets, counts: Float64) -> WithoutKernels:
         return WithoutKernels.of(self.own_loss().counting(self.C * counts), Y, intercept=self.intercept)
 
     def baseline(self, weights: Float64) -> UniformMKL:

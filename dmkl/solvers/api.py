@@ -29,7 +29,7 @@ from dmkl.solvers import methods
 from dmkl.solvers.certificate import rounding_of_scores
 from dmkl.solvers.loop import Checkpoint, run
 from dmkl.solvers.problem import Problem
-from dmkl.solvers.state import State
+from dmkl.solvers.state import State, column
 from dmkl.stack import KernelStack, on_cluster
 
 F = TypeVar("F", bound=Formulation)
@@ -241,7 +241,7 @@ def solve(
         raise DataError(f"{len(labels)} labels for a stack of {stack.n} samples")
     Y = formulation.targets(labels)
     warm = _warm(start, formulation, (*Y.shape, stack.s)) if start else None
-    counts = None if sample_weight is None else _counts(sample_weight, formulation, len(Y))
+    counts = None if sample_weight is None else _counts(sample_weight, formulation, stack.n)
     runtime = stack.runtime
     if client is not None:
         stack, runtime = on_cluster(stack, client)
@@ -325,10 +325,9 @@ def _is_rounding(fit: Fit, problem: Problem) -> bool:
     if fit.per_kernel:
         return False
     diagonals = problem.stack.source.diagonal(np.arange(problem.n))
-    coefs = fit.coef_matrix.T
-    weights = np.broadcast_to(fit.weights, (len(coefs), problem.stack.s))  # classes may share them
-    roundings = [rounding_of_scores(diagonals, *pair) for pair in zip(weights, coefs, strict=True)]
-    return max(roundings) > 0.5 * problem.tol * float(np.abs(problem.Y).max())
+    weights = np.broadcast_to(fit.weights, (problem.m, problem.stack.s))  # classes may share them
+    roundings = (rounding_of_scores(diagonals, own, column(fit.state.coef, k)) for k, own in enumerate(weights))
+    return max(roundings) > 0.5 * problem.tol * problem.Y.largest
 
 
 def _depth_outside() -> int:
@@ -393,7 +392,9 @@ def _warm(start: Fit, formulation: Formulation, shape: tuple[int, int, int]) -> 
 
 def identify(problem: Problem, formulation: Formulation) -> str:
     """A digest of everything that a checkpoint has to agree on to be continued; the tolerance may change."""
-    digest = hashlib.blake2b(problem.Y.tobytes(), digest_size=16)
+    digest = hashlib.blake2b(digest_size=16)
+    for values in problem.Y.arrays().values():
+        digest.update(values.tobytes())
     if problem.stack.own_groups:
         digest.update(problem.stack.groups.tobytes())
     if problem.sample_weight is not None:

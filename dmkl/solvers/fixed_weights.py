@@ -18,8 +18,10 @@ import numpy as np
 from dmkl._util.shared_memory import SharedMatrix
 from dmkl._util.stopping import Stopped, must_stop
 from dmkl._util.types import Float64, FloatArray, FloatType, Mask, Samples
+from dmkl.data.sample_sets import SampleSets
 from dmkl.oracles import ORACLES, PreparedKernel, SvmResult, svm_bounds
 from dmkl.problems.losses import Loss
+from dmkl.problems.targets import Targets
 from dmkl.problems.uniform import UniformMKL
 from dmkl.runtime import Local, Runtime
 from dmkl.solvers.certificate import Certificate
@@ -112,18 +114,16 @@ def outlined(problem: Problem, state: State, weights: Float64, C: float, *, inte
     """
     if whole(problem.n) or not _whole_fits(problem):
         return state
-    solver = _WholeMatrix(FixedWeights(C, intercept), weights)
+    working = state.working.copy()
+    solver = _WholeMatrix(FixedWeights(C, intercept), weights, working)
     try:
         rough = _solved(replace(problem, tol=OPTIONS.outline_tol, start=None), solver)
     except Stopped:
         return state
-    if len(solver.scores) < problem.m:
+    if np.isinf(rough.primal).any():
         return state
-    working = np.zeros(problem.Y.shape, dtype=bool)
-    for k, scores in solver.scores.items():
-        margins = problem.Y[:, k] * (scores + rough.intercept[k])
-        working[:, k] = settled_set(column(rough.coef, k) != 0, margins)
-    return replace(state, coef=rough.coef, working=working, svm_calls=rough.svm_calls, oracle_calls=rough.svm_calls)
+    calls = rough.svm_calls
+    return replace(state, coef=rough.coef, working=working, svm_calls=calls, oracle_calls=calls)
 
 
 def _dtype(problem: Problem) -> FloatType:
@@ -143,13 +143,13 @@ class _WholeMatrix:
 
     own_type: ClassVar[type[MethodState]] = NoState
 
-    def __init__(self, svm: FixedWeights, weights: Float64) -> None:
+    def __init__(self, svm: FixedWeights, weights: Float64, settled: SampleSets | None = None) -> None:
         self._svm, self._weights = svm, weights
         self._kernel: PreparedKernel | SharedMatrix | None = None  # or a handle of one on workers
-        self.scores: dict[int, Float64] = {}  # of every class, at its last coefficients: the certificate has them
+        self._settled = settled  # to be replaced, class by class, by the samples that matter at the last coefficients
 
     def init(self, problem: Problem) -> State:
-        state = State.first(self._weights, np.ones(problem.Y.shape, dtype=bool))
+        state = State.first(self._weights, SampleSets.whole(problem.n, problem.m))
         return state if problem.start is None else replace(state, coef=problem.start.coef)
 
     def step(self, problem: Problem, state: State) -> State:
@@ -163,9 +163,12 @@ class _WholeMatrix:
         results = runtime.map(solve_classes, self._tasks(problem, state, chunks))
         for some, found in zip(chunks, results, strict=True):
             for k, result in zip(some, found, strict=False):  # fewer where the time was up
-                coef[int(k)] = result.alpha * problem.Y[:, k]
+                y = problem.Y.column(k)
+                coef[int(k)] = result.alpha * y
                 intercept[k], primal[k], dual[k] = result.intercept, result.primal, result.dual
-                self.scores[int(k)] = result.scores
+                if self._settled is not None:
+                    margins = y * (result.scores + result.intercept)
+                    self._settled.put(k, settled_set(result.alpha != 0, margins))
         calls = state.svm_calls + len(coef)
         state = replace(state, coef=with_columns(state.coef, coef), intercept=intercept, primal=primal, dual=dual)
         return replace(state, svm_calls=calls, oracle_calls=calls)
@@ -187,7 +190,7 @@ class _WholeMatrix:
     def _tasks(self, problem: Problem, state: State, chunks: Sequence[Samples]) -> Iterator[tuple[object, ...]]:
         upper = self._svm.C * problem.counts
         for some in chunks:
-            signs = [problem.Y[:, k] for k in some]
+            signs = problem.Y.among(some.tolist())
             warm = [column(state.coef, k) * y for k, y in zip(some, signs, strict=True)]
             yield self._svm, self._kernel, signs, upper, warm, problem.tol, problem.oracle
 
@@ -200,7 +203,7 @@ def _prepare(oracle: str, K: FloatArray) -> PreparedKernel:
 def solve_classes(
     svm: FixedWeights,
     kernel: PreparedKernel | SharedMatrix,
-    signs: list[Float64],
+    signs: Targets,
     upper: Float64,
     warm: list[Float64],
     tol: float,
@@ -263,7 +266,8 @@ class LossMethod(LossClassMethod):
         return self.weights
 
     def first_state(self, problem: Problem, state: State) -> State:
-        working = np.ones_like(state.working) if self.holds_all(problem) else first_samples(problem, self.loss)
+        everything = self.holds_all(problem)
+        working = SampleSets.whole(problem.n, problem.m) if everything else first_samples(problem, self.loss)
         return replace(state, working=working)
 
     def holds_all(self, problem: Problem) -> bool:

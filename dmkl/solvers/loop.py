@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from dmkl._util.stopping import Stopped, deadline, must_stop, seconds_left, stop_requested
-from dmkl.errors import DeadlineReached, SolverError
+from dmkl.errors import DeadlineReached, SolverError, StoreError
 from dmkl.events import Note, RoundDone
 from dmkl.solvers.problem import Problem, Solver
 from dmkl.solvers.state import State, load_state, save_state
@@ -82,6 +82,9 @@ def _run(problem: Problem, solver: Solver, max_rounds: int, checkpoint: Checkpoi
     started = time.perf_counter()
     state = load_state(checkpoint.path, checkpoint.identity, solver.own_type) if checkpoint else None
     begins = state is None
+    if state is not None and state.working.shape != problem.Y.shape:
+        n, m = state.working.shape
+        raise StoreError(f"the checkpoint is damaged: it has {n} samples and {m} classes", "remove it to begin again")
     outcome = Outcome(state if state is not None else _first(problem, solver), converged=False)
     if checkpoint and begins and not must_stop():  # what was cut short is better done again
         save_state(checkpoint.path, outcome.state, checkpoint.identity)
@@ -107,9 +110,10 @@ def _run(problem: Problem, solver: Solver, max_rounds: int, checkpoint: Checkpoi
         outcome.history.append(dataclasses.asdict(event))
         problem.observer(event)
         total = float(np.minimum(outcome.state.gap, 1e3).sum())
-        sets = (before.working, outcome.state.working), (before.active, outcome.state.active)
+        active = before.active, outcome.state.active
         milestones = before.own.milestone(), outcome.state.own.milestone()
-        moved = total < best or not all(np.array_equal(*pair) for pair in (*sets, milestones))
+        moved = total < best or not all(np.array_equal(*pair) for pair in (active, milestones))
+        moved = moved or bool(outcome.state.working.differing(before.working))
         best, idle = min(best, total), 0 if moved else idle + 1
     if (outcome.state.gap > problem.tol).any():
         outcome.state = solver.leave(problem, outcome.state)

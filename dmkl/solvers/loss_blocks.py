@@ -8,7 +8,8 @@ from typing import ClassVar, Literal, TypeAlias
 
 import numpy as np
 
-from dmkl._util.types import Float64, Mask
+from dmkl._util.types import Float64
+from dmkl.data.sample_sets import SampleSets
 from dmkl.problems.losses import Loss
 from dmkl.solvers import proximal, weight_newton
 from dmkl.solvers.kernel_operators import KernelOperator
@@ -33,11 +34,14 @@ class LossState(MethodState):
         return [dict(zip(names, row, strict=True)) for row in self.trace.tolist()]
 
 
-def first_samples(problem: Problem, loss: Loss) -> Mask:
-    """(n, m): all samples, or random ones of either side where the loss is sparse in samples."""
+def first_samples(problem: Problem, loss: Loss) -> SampleSets:
+    """All samples, or random ones of either side where the loss is sparse in samples."""
     if whole(problem.n) or not loss.sparse:
-        return np.ones(problem.Y.shape, dtype=bool)
-    return first_sets(np.where(np.median(problem.Y, axis=0) < problem.Y, 1.0, -1.0), problem.seed)
+        return SampleSets.whole(problem.n, problem.m)
+    above = problem.Y.sides().copy()
+    for k in np.flatnonzero(2 * above.sizes > problem.n):  # most signs are positive: none is above their median
+        above.put(int(k), np.zeros(problem.n, dtype=bool))
+    return first_sets(above, problem.seed)
 
 
 class LossClassMethod(ClassMethod):

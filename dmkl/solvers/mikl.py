@@ -24,6 +24,7 @@ from scipy.sparse import csc_array, hstack
 from dmkl._util.machine import in_batches
 from dmkl._util.stopping import end_if_late, must_stop
 from dmkl._util.types import Float64, FloatArray, Mask, Samples
+from dmkl.data.sample_sets import SampleSets
 from dmkl.problems.mikl import MIKL
 from dmkl.problems.norms import TINY, GroupNorm
 from dmkl.solvers.mikl_compact import (
@@ -155,7 +156,7 @@ class CoefficientSets:
     def init(self, problem: Problem) -> State:
         """Start from no coefficients, or from a neighbouring problem; small problems have one set of everything."""
         n, m, s = problem.n, problem.m, problem.stack.s
-        state = State.first(np.zeros((m, s)), np.ones((n, m), dtype=bool), room=block_room(problem))
+        state = State.first(np.zeros((m, s)), SampleSets.whole(n, m), room=block_room(problem))
         sets = np.full((m, s, n), WAITING, dtype=np.int8)
         own = PerKernelState(sets, np.full((n, m), 2.0), np.zeros(m, dtype=np.int64))
         # without coefficients the loss is n
@@ -251,7 +252,7 @@ class CoefficientSets:
             certified = float(state.gap[k])
             gap = max(gap, options.gap_share * certified if np.isfinite(certified) else options.first_gap)
         alpha, norm = coefficients(state, k)[members], self.formulation.penalty(members)
-        return CompactProblem(members, norm, alpha, problem.Y[:, k], gap, problem.method, state.room, options)
+        return CompactProblem(members, norm, alpha, problem.Y.column(k), gap, problem.method, state.room, options)
 
     def _certified(self, problem: Problem, state: State, classes: Samples) -> State:
         """With bounds over all coefficients and the next sets; a pass for as many classes as fit."""
@@ -262,7 +263,7 @@ class CoefficientSets:
             # a kernel whose coefficients are all zero need not be read: the bound holds without it
             kernels = np.flatnonzero((sets[some] != ZERO).any(axis=(0, 2)))
             V = np.zeros((stack.s, problem.n, len(some)))
-            V[kernels] = stack.correlate(problem.Y[:, some] * own.u[:, some], kernels=kernels.tolist())
+            V[kernels] = stack.correlate(problem.Y.columns(some) * own.u[:, some], kernels=kernels.tolist())
             for column, k in enumerate(some):
                 dual[k], sets[k] = self._bound_and_set(problem, state, k, V[:, :, column])
         active = (sets == COMPACT).any(axis=2)

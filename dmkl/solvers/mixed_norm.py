@@ -18,6 +18,7 @@ import numpy as np
 
 from dmkl._util.stopping import must_stop
 from dmkl._util.types import Array, Float64, FloatArray, Mask, Samples
+from dmkl.data.sample_sets import SampleSets
 from dmkl.oracles import ORACLES
 from dmkl.problems.norms import MixedNorm
 from dmkl.problems.vskl import MixedNormMKL
@@ -209,11 +210,14 @@ class MixedNormMethod(ClassMethod):
         newton = self.method == NEWTON or (self.method == AUTOMATIC and not interior_is_faster(problem.n))
         uncopied = newton and problem.stack.in_one_array and not problem.runtime.remote
         if uncopied and problem.m == 1 and _sum_fits(problem):
-            return replace(state, working=np.ones_like(state.working))  # Newton's method has its own first guess
+            # Newton's method has its own first guess
+            return replace(state, working=SampleSets.whole(problem.n, problem.m))
         state = outlined(problem, state, self.norm.uniform(), self.C)
         if uncopied and _sum_fits(problem):
-            dense = state.working.mean(axis=0) > self.options.dense
-            state = replace(state, working=state.working | dense)
+            working, everything = state.working.copy(), np.ones(problem.n, dtype=bool)
+            for k in np.flatnonzero(working.sizes / problem.n > self.options.dense):
+                working.put(int(k), everything)
+            state = replace(state, working=working)
         return state
 
     def _one_of_each_group(self) -> Mask:

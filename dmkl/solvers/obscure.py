@@ -19,6 +19,7 @@ from scipy.sparse import csr_array
 
 from dmkl._util.stopping import Stopped
 from dmkl._util.types import Float64, Mask, Samples
+from dmkl.data.sample_sets import SampleSets
 from dmkl.errors import ConfigError
 from dmkl.events import Note
 from dmkl.problems.obscure import Obscure
@@ -94,7 +95,7 @@ def build(formulation: Obscure, problem: Problem) -> Stages:
     """The stages of the method that the problem names."""
     problem.stack.require_semidefinite("Obscure")
     multiclass = formulation.loss == "multiclass"
-    if multiclass and problem.m > 1 and not ((problem.Y > 0).sum(axis=1) == 1).all():
+    if multiclass and problem.m > 1 and not ((problem.Y.dense() > 0).sum(axis=1) == 1).all():
         raise ConfigError("the multiclass loss needs one class a sample", 'use loss = "hinge" for several labels')
     return Stages(formulation, problem, SCHEDULES[problem.method])
 
@@ -116,13 +117,15 @@ class Stages:
         self._online = formulation.online if schedule.online is None else schedule.online
         self._epochs = formulation.epochs if schedule.epochs is None else schedule.epochs
         self._projected, self._options = schedule.projected, options or OPTIONS
-        self._norm, self._loss = PNorm(formulation.p), RowLoss.of(problem.Y, multiclass, 1.0 / (lam * problem.n))
+        signs = problem.Y.dense()  # there are as many dual variables
+        self._norm, self._loss = PNorm(formulation.p), RowLoss.of(signs, multiclass, 1.0 / (lam * problem.n))
         self._source = problem.stack.source.on_demand
         self._block: tuple[Samples, KernelBlock] | None = None  # asked for again after a restart
 
     def init(self, problem: Problem) -> State:
         n, m, s = problem.n, problem.m, problem.stack.s
-        state = State.first(self._norm.weights(np.ones(s)), np.zeros((n, m), dtype=bool), bounds=1)
+        nothing = SampleSets.alike(np.zeros(n, dtype=bool), m)
+        state = State.first(self._norm.weights(np.ones(s)), nothing, bounds=1)
         if problem.start is not None:
             point = self._loss.nearest(problem.start.coef.toarray())
             try:
@@ -246,7 +249,7 @@ class Stages:
         evaluated = self._evaluate(problem, [(point, True)])[0]
         state, options = self._better(state, evaluated), self._options
         if whole(problem.n) or (problem.stack.in_one_array and problem.n <= options.whole_array):
-            working = np.ones_like(state.working)
+            working = SampleSets.whole(problem.n, problem.m)
         else:
             chosen = np.zeros(problem.n, dtype=bool)
             most = max(options.fewest, int(options.first_share * problem.n)) if point.any() else options.fewest
@@ -254,7 +257,7 @@ class Stages:
             if not len(first):  # a start without any loss: the samples with the smallest margins
                 first = np.argsort(evaluated.margins.min(axis=1), kind="stable")[:most]
             chosen[first] = True
-            working = np.repeat(chosen[:, None], state.working.shape[1], axis=1)
+            working = SampleSets.alike(chosen, problem.m)
             point = point * chosen[:, None]
         return replace(state, working=working, own=ObscureState(seen, csr_array(point)))
 
@@ -272,7 +275,7 @@ class Stages:
 
     def _exact(self, problem: Problem, state: State) -> State:
         """Solve the working set, certify it over all samples, and add the samples that have a loss."""
-        started, chosen = time.perf_counter(), state.working[:, 0]
+        started, chosen = time.perf_counter(), state.working.mask(0)
         W, options, own = np.flatnonzero(chosen), self._options, state.own_as(ObscureState)
         assert own.point is not None
         point = own.point.toarray()
@@ -291,8 +294,7 @@ class Stages:
         state = self._better(state, evaluated)
         point[W] = found.proof
         missed = self._missed(evaluated.margins, chosen, max(len(W), options.fewest), problem.seed)
-        working = state.working.copy()
-        working[missed] = True
+        chosen[missed] = True
         seen = own.seen.copy()
         seen[EXACT] += found.sweeps * len(W), time.perf_counter() - started
         words = f"exact: {_rate(seen[EXACT])}, {len(W)} in {found.svms} SVMs and {found.sweeps} sweeps, gap"
@@ -300,7 +302,7 @@ class Stages:
         problem.observer(Note(f"{words} {gaps}, {len(missed)} samples missed"))
         return replace(
             state,
-            working=working,
+            working=SampleSets.alike(chosen, problem.m),
             own=ObscureState(seen, csr_array(point)),
             svm_calls=state.svm_calls + found.svms,
             oracle_calls=state.oracle_calls + found.svms,

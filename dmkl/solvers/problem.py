@@ -9,6 +9,7 @@ import numpy as np
 
 from dmkl._util.types import Float64
 from dmkl.events import Observer, ignore
+from dmkl.problems.targets import Targets
 from dmkl.runtime import Runtime
 from dmkl.solvers.state import MethodState, State
 from dmkl.stack import KernelStack
@@ -16,10 +17,10 @@ from dmkl.stack import KernelStack
 
 @dataclass(frozen=True)
 class Problem:
-    """The problems of all classes over one stack; column k of Y holds -1/+1 for class k, or real targets."""
+    """The problems of all classes over one stack."""
 
     stack: KernelStack
-    Y: Float64  # (n, m)
+    Y: Targets  # (n, m): of class k a column of -1/+1, or real targets
     tol: float
     oracle: str  # solves the SVMs
     runtime: Runtime  # where the tasks of the classes run
@@ -37,12 +38,12 @@ class Problem:
     @property
     def n(self) -> int:
         """The number of samples."""
-        return int(self.Y.shape[0])
+        return self.Y.shape[0]
 
     @property
     def m(self) -> int:
         """The number of classes, 1 for two classes or a regression."""
-        return int(self.Y.shape[1])
+        return self.Y.shape[1]
 
 
 class Solver(Protocol):

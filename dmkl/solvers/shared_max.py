@@ -279,7 +279,7 @@ class WorstClass:
 
     def init(self, problem: Problem) -> State:
         s, m = problem.stack.s, problem.m
-        working = first_sets(problem.Y, problem.seed)
+        working = first_sets(problem.Y.sides(), problem.seed)
         state = State.first(np.full(s, 1.0 / s), working, room=block_room(problem), bounds=1)
         nothing = np.zeros((m, s)), np.zeros(m, dtype=bool)
         own = MinimaxState.of(CuttingPlanes.none(s), SaddleIterates.start(s, m), *nothing, state.weights)
@@ -425,7 +425,7 @@ class WorstClass:
         harder, size = np.zeros(m, dtype=bool), self._options.first_checked
         # the bound of the hard classes rises when they are solved again on larger working sets
         rising = bool((primal[now.hard] * (1 - tol) > now.lower).any()) and not self._sampling_only
-        rising = rising and not np.array_equal(classes.working, before)
+        rising = rising and bool(classes.working.differing(before))
         while len(unsure) and not rising and not harder.any() and not must_stop():
             with contextlib.suppress(Stopped):
                 solve_whole(unsure[:size])

@@ -200,7 +200,7 @@ class SumOfClasses:
     def init(self, problem: Problem) -> State:
         s = problem.stack.s
         weights = np.full(s, 1.0 / s)
-        state = State.first(weights, first_sets(problem.Y, problem.seed), room=block_room(problem), bounds=1)
+        state = State.first(weights, first_sets(problem.Y.sides(), problem.seed), room=block_room(problem), bounds=1)
         state = outlined(problem, state, weights, self._C, intercept=self._intercept)
         return replace(state, own=SumState.of(CuttingPlanes.none(s), state.weights))
 

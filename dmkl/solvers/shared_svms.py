@@ -15,7 +15,8 @@ import scipy.linalg
 
 from dmkl._util.machine import in_batches
 from dmkl._util.stopping import Stopped, must_stop
-from dmkl._util.types import Float64, FloatArray, Mask, Samples
+from dmkl._util.types import Float64, FloatArray, Samples
+from dmkl.data.sample_sets import SampleSets
 from dmkl.oracles import ORACLES, least_hinge
 from dmkl.solvers.fixed_weights import FixedWeights
 from dmkl.solvers.kernel_operators import combine, multiply
@@ -126,28 +127,27 @@ class Blocks:
 
     def __init__(self, problem: Problem, state: State) -> None:
         self._problem, self._largest, self._room = problem, state.room, problem.stack.room_near(state.room)
-        self._sets = [np.flatnonzero(column) for column in state.working.T]
+        self._sets = state.working.copy()
         self._kept: dict[int, Any] = {}  # blocks, or futures of blocks, in the order of last use
         self._sizes: dict[int, int] = {}  # of the kept ones, in bytes
         self._used = 0
 
-    def follow(self, working: Mask) -> None:
+    def follow(self, working: SampleSets) -> None:
         """Use these working sets; blocks of sets that changed are dropped."""
-        for k, members in enumerate(working.T):
-            if not np.array_equal(W := np.flatnonzero(members), self._sets[k]):
-                self._sets[k] = W
-                if self._kept.pop(k, None) is not None:
-                    self._used -= self._sizes.pop(k)
+        for k in working.differing(self._sets):
+            if self._kept.pop(k, None) is not None:
+                self._used -= self._sizes.pop(k)
+        self._sets = working.copy()
 
     def samples(self, k: int) -> Samples:
         """The working set of class k."""
-        return self._sets[k]
+        return self._sets.members(k)
 
     def batches(self, classes: Sequence[int]) -> Iterator[tuple[list[int], list[Any]]]:
         """The classes, kept ones first, as many at a time as fit, with their blocks as arguments of tasks."""
         kept_first = [k for k in classes if k in self._kept] + [k for k in classes if k not in self._kept]
         for k in kept_first:
-            require_room(k, len(self._sets[k]), self._bytes(k), self._largest)
+            require_room(k, int(self._sets.sizes[k]), self._bytes(k), self._largest)
         for batch in in_batches(kept_first, lambda some: sum(self._bytes(k) for k in some), self._room):
             self._gather(batch)
             yield batch, [self._kept[k] for k in batch]
@@ -167,12 +167,12 @@ class Blocks:
                 break
             del self._kept[k]
             self._used -= self._sizes.pop(k)
-        found = self._problem.stack.block_near([self._sets[k] for k in missing])
+        found = self._problem.stack.block_near([self._sets.members(k) for k in missing])
         self._kept.update(zip(missing, found, strict=True))
 
     def _bytes(self, k: int) -> int:
         stack = self._problem.stack
-        return int(own_layers(self._problem, stack.s) * stack.dtype.itemsize * len(self._sets[k]) ** 2)
+        return int(own_layers(self._problem, stack.s) * stack.dtype.itemsize * int(self._sets.sizes[k]) ** 2)
 
 
 class ClassSvms:
@@ -217,24 +217,26 @@ class ClassSvms:
     ) -> Iterator[tuple[Any, ClassSvm]]:
         for k, block in zip(batch, blocks, strict=True):
             W = self._blocks.samples(k)
-            y = self._problem.Y[W, k]
+            y = self._problem.Y.at(W, k)
             warm = self.alpha[k] if k in self.alpha else column(self.coef, k)[W] * y
             yield block, ClassSvm(y, self._C, self._intercept, weights, warm, tol, self._problem.oracle, curved)
 
     def keep(self, alpha: dict[int, Float64]) -> None:
         """Make these alpha, over the present working sets, the coefficients of their classes."""
-        new = {}
-        for k, values in alpha.items():
-            W = self._blocks.samples(k)
-            new[k] = np.zeros(self._problem.n)
-            new[k][W] = values * self._problem.Y[W, k]
-        self.coef = with_columns(self.coef, new)
+        classes = list(alpha)
+        for start in range(0, len(classes), CLASS_SVMS.classes_at_once):
+            new = {}
+            for k in classes[start : start + CLASS_SVMS.classes_at_once]:
+                W = self._blocks.samples(k)
+                new[k] = np.zeros(self._problem.n)
+                new[k][W] = alpha[k] * self._problem.Y.at(W, k)
+            self.coef = with_columns(self.coef, new)
         self.alpha = {}
 
     def solve_whole(self, classes: Sequence[int], weights: Float64, tol: float) -> State:
         """Solve these classes over all samples at these weights; the bounds are in the state that is returned."""
         some = list(classes)
-        part = replace(self._problem, Y=np.ascontiguousarray(self._problem.Y[:, some]), tol=tol, start=None)
+        part = replace(self._problem, Y=self._problem.Y.among(some), tol=tol, start=None)
         fixed = FixedWeights(self._C, self._intercept)
         first = fixed.solver(part, weights).init(part)
         warm = with_columns(first.coef, {at: column(self.coef, k) for at, k in enumerate(some)})
@@ -262,15 +264,14 @@ class ClassSvms:
             beta = dense(self.coef, some)
             scores = self._problem.stack.apply(beta, weights, forms=False).scores
             for position, k in enumerate(some):
-                at, y = start + position, self._problem.Y[:, k]
+                at, y = start + position, self._problem.Y.column(k)
                 loss[at], intercept[at] = self._loss(scores[:, position], y)
                 primal[at] = 0.5 * float(beta[:, position] @ scores[:, position]) + loss[at]
                 margins, support = y * (scores[:, position] + intercept[at]), beta[:, position] != 0
-                here = self.working[:, k]
                 if sets == "grow":
-                    self.working[:, k] = next_set(here, support, margins, drop=False)
+                    self.working.put(k, next_set(self.working.mask(k), support, margins, drop=False))
                 elif sets == "anew":
-                    self.working[:, k] = settled_set(support, margins)
+                    self.working.put(k, settled_set(support, margins))
         self._blocks.follow(self.working)
         return ClassValues(primal, loss, intercept)
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from dmkl._util.types import Float64, Mask, Samples
+from dmkl.data.sample_sets import SampleSets
 from dmkl.problems.losses import Loss
 from dmkl.problems.spicy import SpicyMKL, null_forms
 from dmkl.solvers.certificate import Certificate
@@ -76,7 +77,8 @@ class SpicyMethod(LossClassMethod):
 
         Of very many kernels random ones: a look at all of them costs as much as a round.
         """
-        working = np.ones_like(state.working) if self.holds_all(problem) else first_samples(problem, self.loss)
+        everything = self.holds_all(problem)
+        working = SampleSets.whole(problem.n, problem.m) if everything else first_samples(problem, self.loss)
         if many_kernels(problem.stack.s):
             active = np.tile(random_kernels(problem.stack.s, problem.seed), (problem.m, 1))
             return replace(state, active=active, working=working)

@@ -18,6 +18,7 @@ from scipy.sparse import csc_array
 
 from dmkl._util.files import check_members, write_atomically
 from dmkl._util.types import Array, Float64, Mask
+from dmkl.data.sample_sets import SampleSets
 from dmkl.errors import StoreError, one_line
 from dmkl.solvers.certificate import relative_gap
 
@@ -82,7 +83,7 @@ class State:
     intercept: Float64  # (m,)
     primal: Float64  # (m,), or (1,) where all classes are one problem
     dual: Float64
-    working: Mask  # (n, m): the samples in each class's compact problem
+    working: SampleSets  # (n, m): the samples in each class's compact problem
     active: Mask  # (m, s): the kernels in it
     round: int = 0
     svm_calls: int = 0
@@ -93,7 +94,7 @@ class State:
     own: MethodState = field(default_factory=NoState)  # of this algorithm alone
 
     @classmethod
-    def first(cls, weights: Float64, working: Mask, *, room: int = 0, bounds: int = 0) -> State:
+    def first(cls, weights: Float64, working: SampleSets, *, room: int = 0, bounds: int = 0) -> State:
         """The state before the first round: nothing learnt, all kernels active, no bound known.
 
         There is one bound for each class, or `bounds` of them.
@@ -117,10 +118,11 @@ class State:
 
 def save_state(path: Path, state: State, identity: str) -> None:
     """Write a checkpoint with its checksum; the one before stays under `.previous`."""
-    plain = [field.name for field in dataclasses.fields(State) if field.name not in ("coef", "own")]
+    plain = [field.name for field in dataclasses.fields(State) if field.name not in ("coef", "working", "own")]
     arrays = {name: np.asarray(getattr(state, name)) for name in plain}
     arrays |= {f"coef.{part}": getattr(state.coef, part) for part in COLUMN_PARTS}
     arrays["coef.shape"] = np.array(state.coef.shape)
+    arrays |= {f"working.{name}": values for name, values in state.working.arrays().items()}
     arrays |= {f"own.{name}": values for name, values in state.own.arrays().items()}
     buffer = io.BytesIO()
     np.savez(buffer, allow_pickle=False, identity=np.array(identity), **arrays)
@@ -152,23 +154,34 @@ def load_state(path: Path, identity: str, own_type: type[MethodState] = NoState)
 def _read(data: bytes, identity: str, own_type: type[MethodState], where: Path) -> State:
     with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
         check_members(arrays.zip, len(data))
+        if "working" in arrays:
+            raise _of_another_version(where, "with working sets as one array")
         if str(arrays["identity"]) != identity:
             raise StoreError(f"the checkpoint {where} belongs to another problem", "use another run directory")
         values = {name: arrays[name] for name in arrays if "." not in name and name != "identity"}
         values |= {name: int(values[name]) for name in COUNTERS}
-        own = {name.removeprefix("own."): arrays[name] for name in arrays if name.startswith("own.")}
+        working = SampleSets.read(_under("working.", arrays))
         parts = tuple(arrays[f"coef.{part}"] for part in COLUMN_PARTS)
         coef = csc_array(parts, shape=tuple(arrays["coef.shape"].tolist()))
         try:
-            kept = own_type.read(own)
+            kept = own_type.read(_under("own.", arrays))
         except (ValueError, KeyError) as error:  # other arrays than this version's
-            raise StoreError(
-                f"the checkpoint {where} was written by another version of dmkl ({one_line(error)})",
-                "continue with that version, or remove the checkpoint to begin again",
-            ) from error
-        state = State(coef=coef, own=kept, **values)
+            raise _of_another_version(where, one_line(error)) from error
+        state = State(coef=coef, working=working, own=kept, **values)
     _check(state)
     return state
+
+
+def _under(prefix: str, arrays: Arrays) -> dict[str, Array]:
+    """The arrays whose names begin with the prefix, without it."""
+    return {name.removeprefix(prefix): arrays[name] for name in arrays if name.startswith(prefix)}
+
+
+def _of_another_version(where: Path, why: str) -> StoreError:
+    return StoreError(
+        f"the checkpoint {where} was written by another version of dmkl ({why})",
+        "continue with that version, or remove the checkpoint to begin again",
+    )
 
 
 def _check(state: State) -> None:
@@ -181,7 +194,7 @@ def _check(state: State) -> None:
         raise ValueError(f"shapes {shapes} for {n} samples, {m} classes and {s} kernels")
     if state.coef.shape not in ((n, m), (n, m * s)) or state.weights.shape not in ((s,), (m, s)):
         raise ValueError(f"coefficients of shape {state.coef.shape}, weights of shape {state.weights.shape}")
-    if state.working.dtype != bool or state.active.dtype != bool or not np.isfinite(state.coef.data).all():
+    if state.active.dtype != bool or not np.isfinite(state.coef.data).all():
         raise ValueError("wrong types, or coefficients that are not finite")
 
 

@@ -24,6 +24,7 @@ import numpy as np
 from dmkl._util.machine import cores, in_batches
 from dmkl._util.stopping import Stopped, must_stop
 from dmkl._util.types import Float64, FloatArray, FloatType, Mask, Samples
+from dmkl.data.sample_sets import SampleSets
 from dmkl.errors import ResourceError
 from dmkl.events import Note
 from dmkl.runtime import Runtime
@@ -52,16 +53,23 @@ def whole(n: int) -> bool:
     return n <= OPTIONS.whole_up_to
 
 
-def first_sets(Y: Float64, seed: int) -> Mask:
-    """(n, m): the first samples of each side in a seeded random order, which is the same for every class."""
-    if whole(len(Y)):
-        return np.ones(Y.shape, dtype=bool)
-    order = np.random.default_rng(seed).permutation(len(Y))
-    masks = np.zeros(Y.shape, dtype=bool)
-    for k in range(Y.shape[1]):
-        for side in (-1, 1):
-            masks[order[Y[order, k] == side][: OPTIONS.start], k] = True
-    return masks
+def first_sets(positive: SampleSets, seed: int) -> SampleSets:
+    """The first samples of each class and outside it, in a seeded random order that is the same for every class."""
+    n, m = positive.shape
+    if whole(n):
+        return SampleSets.whole(n, m)
+    order = np.random.default_rng(seed).permutation(n)
+    place = np.empty(n, dtype=np.int64)
+    place[order] = np.arange(n)
+    return SampleSets.of(n, (_first_of_either_side(positive.members(k), order, place) for k in range(m)))
+
+
+def _first_of_either_side(members: Samples, order: Samples, place: Samples) -> Samples:
+    """The first samples inside and outside a set, ascending; order[place] = 0, 1, ..."""
+    inside = np.sort(place[members])
+    outside = np.ones(min(len(order), OPTIONS.start + len(inside)), dtype=bool)  # enough places
+    outside[inside[inside < len(outside)]] = False
+    return np.sort(order[np.concatenate([inside[: OPTIONS.start], np.flatnonzero(outside)[: OPTIONS.start]])])
 
 
 def settled_set(support: Mask, margins: Float64) -> Mask:
@@ -317,7 +325,7 @@ class OneVsRest:
         return self._method.own_type
 
     def init(self, problem: Problem) -> State:
-        working = first_sets(problem.Y, problem.seed)
+        working = first_sets(problem.Y.sides(), problem.seed)
         state = State.first(self._method.first_weights(problem), working, room=block_room(problem))
         state = replace(state, own=self._method.first_own(problem))
         start = problem.start
@@ -328,7 +336,7 @@ class OneVsRest:
                 return state
         working = state.working if whole(problem.n) else start.working
         if self._method.holds_all(problem):
-            working = np.ones_like(working)
+            working = SampleSets.whole(problem.n, problem.m)
         return replace(
             state,
             working=working,
@@ -343,10 +351,11 @@ class OneVsRest:
         if self._streams(problem, state, classes):
             self._announce(problem, state, classes[0])
             state = _with_own_arrays(state)
-            state.working[:, classes[0]], state.active[classes[0]] = self._method.streamed_sets(
-                state.working[:, classes[0]], state.active[classes[0]]
+            samples, state.active[classes[0]] = self._method.streamed_sets(
+                state.working.mask(classes[0]), state.active[classes[0]]
             )
-        sets = [np.flatnonzero(state.working[:, k]) for k in classes]
+            state.working.put(classes[0], samples)
+        sets = [state.working.members(k) for k in classes]
         kernels = [np.flatnonzero(state.active[k]) for k in classes]
         answers = self._solutions(problem, state, classes, sets, kernels)
         solved = [position for position, solution in enumerate(answers) if solution is not None]
@@ -406,7 +415,7 @@ class OneVsRest:
             return state
         assert applied.forms is not None
         for position, k in enumerate(classes.tolist()):
-            beta, forms, y = coef[:, position], np.maximum(applied.forms[position], 0.0), problem.Y[:, k]
+            beta, forms, y = coef[:, position], np.maximum(applied.forms[position], 0.0), problem.Y.column(k)
             known = self._method.as_known(beta, weights[position], forms, y, problem.counts)
             certificate = self._method.primal(beta, applied.scores[:, position], y, problem.counts, known)
             state.primal[k], state.intercept[k] = certificate.primal, certificate.intercept
@@ -417,11 +426,10 @@ class OneVsRest:
 
     def _unfinished(self, problem: Problem, state: State) -> Iterator[int]:
         """Classes above the tolerance; a class whose block cannot fit, and that cannot be streamed, is refused."""
-        sizes = state.working.sum(axis=0)
         for k in np.flatnonzero(state.gap > problem.tol).tolist():
             needed = self._bytes(problem, state, k)
             if needed > state.room and self._substitute(problem, state, k) is None:
-                require_room(k, int(sizes[k]), needed, state.room)
+                require_room(k, int(state.working.sizes[k]), needed, state.room)
             yield k
 
     def _expected_bytes(self, problem: Problem, state: State) -> Callable[[list[int]], int]:
@@ -437,11 +445,11 @@ class OneVsRest:
 
     def _bytes(self, problem: Problem, state: State, k: int) -> int:
         """Bytes of the block of class k; none where it is the stack's own array."""
-        layers = self._method.layers(problem, state.active[k])
-        everything = state.working[:, k].all() and state.active[k].all() and layers == problem.stack.s
+        layers, samples = self._method.layers(problem, state.active[k]), int(state.working.sizes[k])
+        everything = samples == problem.n and state.active[k].all() and layers == problem.stack.s
         if problem.stack.in_one_array and everything:
             return 0
-        return int(layers * self._itemsize * int(state.working[:, k].sum()) ** 2)
+        return int(layers * self._itemsize * samples**2)
 
     def _streams(self, problem: Problem, state: State, classes: list[int]) -> bool:
         """Whether the block of the only class at hand does not fit; such a class is a batch of its own."""
@@ -452,12 +460,12 @@ class OneVsRest:
         substitute = self._substitute(problem, state, k)
         if substitute is not None and k not in self._announced:
             self._announced.add(k)
-            samples, needed = int(state.working[:, k].sum()), self._bytes(problem, state, k)
+            samples, needed = int(state.working.sizes[k]), self._bytes(problem, state, k)
             text = f"{samples:,} samples of class {k} take {needed / 1e6:,.0f} MB, {state.room / 1e6:,.0f} MB are there"
             problem.observer(Note(f"{text}: {substitute.plan}"))
 
     def _substitute(self, problem: Problem, state: State, k: int) -> Streamed | None:
-        samples, kernels = np.flatnonzero(state.working[:, k]), np.flatnonzero(state.active[k])
+        samples, kernels = state.working.members(k), np.flatnonzero(state.active[k])
         return self._method.streaming_substitute(problem, samples, kernels, state.room)
 
     def _solutions(
@@ -470,7 +478,7 @@ class OneVsRest:
         problems = []
         threads = threads_for(problem.runtime, len(classes))
         for position, (k, W) in enumerate(zip(classes, sets, strict=True)):
-            y, counts = problem.Y[W, k], problem.counts[W]
+            y, counts = problem.Y.at(W, k), problem.counts[W]
             weights = np.atleast_2d(state.weights)[k if state.weights.ndim == 2 else 0, kernels[position]]
             step = self._method.warm_step(state.own, k)
             resume = self._method.resume(state.own, k)
@@ -502,7 +510,7 @@ class OneVsRest:
         samples: Samples,
     ) -> bool:
         """Enter the bounds of class k over all samples and kernels and its next sets; whether its primal value fell."""
-        y, counts = problem.Y[:, k], problem.counts
+        y, counts = problem.Y.column(k), problem.counts
         certificate = self._method.primal(beta, scores, y, counts, solution)
         first = np.isinf(state.primal[k])
         better = certificate.primal < state.primal[k]
@@ -512,7 +520,8 @@ class OneVsRest:
                 state.weights[k] = certificate.scale * weights
         state.dual[k] = max(state.dual[k], self._method.dual(solution, forms, y[samples], counts[samples]))
         if not self._method.holds_all(problem):
-            state.working[:, k] = next_set(state.working[:, k], beta != 0, certificate.margins, drop=bool(first))
+            before = state.working.mask(k)
+            state.working.put(k, next_set(before, beta != 0, certificate.margins, drop=bool(first)))
         kernels = self._method.next_kernels(weights, forms)
         state.active[k] = kernels if first and not whole(problem.n) else state.active[k] | kernels
         return bool(better)

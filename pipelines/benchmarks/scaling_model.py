@@ -196,7 +196,8 @@ def large(rates: Rates) -> None:
         f"  passes {products:.1e} operations, {products / rates.products / batch.workers / 3600:,.0f} h on all workers"
     )
     print(f"  coordinator {sent / 1e15:.1f} PB, {sent / rates.network / 3600:,.0f} h; {times * batch.tasks:,} tasks")
-    print(f"  signs and masks {9 * 1e10 / 1e9:.0f} GB")
+    signs, sets = 4 * batch.n, times * batch.m * min(4 * batch.W, batch.n / 8)  # numbers of samples, or bits
+    print(f"  signs {signs / 1e6:.0f} MB, working sets {sets / 1e6:,.0f} MB")
 
 
 def main() -> int:
