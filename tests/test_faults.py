@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import socket
@@ -16,10 +17,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from distributed import Future
+from distributed import Client, Future
 
 from dmkl.errors import ClusterError
-from dmkl.runtime import open_runtime
+from dmkl.runtime import dask, open_runtime
 from dmkl.runtime.connections import LIMITS
 from dmkl.runtime.dask import OPTIONS
 from dmkl.runtime.tls import make_keys
@@ -131,27 +132,33 @@ def test_workers_killed_at_work_change_nothing(one_worker: Any) -> None:
 
 
 def test_a_cancelled_wait_is_no_answer(one_worker: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Distributed raises UnboundLocalError when its loop cancels the wait for a result (dask/distributed#8514)."""
-    result, said = Future.result, []
+    """Distributed's loop may cancel whatever waits in it."""
+    gathered, said = dask._gathered, []
 
-    def cancelled_once(future: Future, timeout: float | None = None) -> Any:
+    async def cancelled_once(client: Client, future: Future) -> object:
         if not said:
             said.append(future.key)
-            raise UnboundLocalError("cannot access local variable 'result'")
-        return result(future, timeout)
+            raise asyncio.CancelledError
+        return await gathered(client, future)
 
-    monkeypatch.setattr(Future, "result", cancelled_once)
+    monkeypatch.setattr(dask, "_gathered", cancelled_once)
     assert list(one_worker.map(square, [(3,), (4,)])) == [9, 16]
     assert said
 
 
-def unbound() -> int:
-    raise UnboundLocalError("my own")
+def test_a_result_that_arrives_slowly_is_fetched_once(one_worker: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As over a slow network: its way takes longer than the time between two looks at the cluster."""
+    gather, said = Client.gather, []
 
+    async def slowly(client: Client, future: Future) -> object:
+        said.append(future.key)
+        await asyncio.sleep(0.3)
+        return await gather(client, future, asynchronous=True)
 
-def test_a_tasks_own_unbound_local_is_raised(one_worker: Any) -> None:
-    with pytest.raises(UnboundLocalError, match="my own"):
-        list(one_worker.map(unbound, [()]))
+    monkeypatch.setattr(Client, "gather", lambda client, future, **_: slowly(client, future))
+    monkeypatch.setattr(one_worker, "_options", replace(one_worker._options, attention=0.01))
+    assert list(one_worker.map(square, [(3,)])) == [9]
+    assert len(said) == 1
 
 
 def test_a_supervisor_killed_with_its_worker_is_replaced() -> None:

@@ -295,10 +295,6 @@ class DaskRuntime:
         try:
             self._watch_until(answer)
             return answer.result()
-        except UnboundLocalError as error:  # dask/distributed#8514: how a cancelled wait for a result ends
-            if future.status == "error":  # raised by the task itself
-                raise
-            raise CancelledError from error
         finally:
             answer.cancel()
 

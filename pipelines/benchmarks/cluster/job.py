@@ -34,7 +34,6 @@ from dmkl.runtime import Runtime, open_runtime
 from dmkl.stack import open_stack
 from dmkl.store import KernelStore, build_store
 
-
 INSECURE = {"insecure": True}  # schedulers at other addresses are on networks of this machine alone
 
 
