@@ -171,6 +171,29 @@ class Scratch:
         self._memory, self.used = np.empty(0, np.uint8), 0
 
 
+class Scratches:
+    """Scratch memory for the tasks of threads that come and go; it stays as long as this object."""
+
+    def __init__(self) -> None:
+        self._free: list[Scratch] = []
+
+    @contextlib.contextmanager
+    def one(self) -> Iterator[Scratch]:
+        """Memory that no other task has."""
+        try:
+            scratch = self._free.pop()
+        except IndexError:
+            scratch = Scratch()
+        try:
+            yield scratch
+        finally:
+            self._free.append(scratch)
+
+    def __reduce__(self) -> tuple[type[Scratches], tuple[()]]:
+        """Its copy in another process is empty."""
+        return type(self), ()
+
+
 _thread = threading.local()
 _scratches: weakref.WeakSet[Scratch] = weakref.WeakSet()  # of all threads
 

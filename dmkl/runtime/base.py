@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Generic, Protocol, TypeVar
 
+from dmkl._util.kept import forget_kept
 from dmkl._util.machine import cores
 from dmkl._util.stopping import Tasks, end_if_late, must_stop
 from dmkl.runtime.blas import one_blas_thread
@@ -73,6 +74,9 @@ class Runtime(Protocol):
     def share(self, value: R) -> R:
         """Give a value that was computed or held to every process in which tasks run, before tasks take it: they run
         where their arguments are. On a cluster a reference comes back, as from `hold`."""
+
+    def forget(self) -> None:
+        """Let go of the value that each process in which tasks run keeps for them (`dmkl._util.kept`)."""
 
     def close(self) -> None:
         """Release what was opened for this runtime, and the scratch memory in workers that others use."""
@@ -171,6 +175,9 @@ class Local:
 
     def share(self, value: R) -> R:
         return value
+
+    def forget(self) -> None:
+        forget_kept()
 
     def close(self) -> None:
         pass

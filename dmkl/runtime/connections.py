@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from distributed import Client, LocalCluster, Status
 
+from dmkl._util.kept import forget_kept
 from dmkl._util.machine import release_scratch
 from dmkl._util.shared_memory import opened_again
 from dmkl.errors import ClusterError
@@ -226,6 +227,7 @@ def release_workers(client: Client) -> None:
 def _release_memory() -> None:
     release_scratch()
     opened_again.cache_clear()
+    forget_kept()
 
 
 def close_client(client: Client | None) -> None:

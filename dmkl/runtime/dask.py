@@ -26,6 +26,7 @@ from distributed.client import ClosedClientError
 from distributed.comm.core import CommClosedError
 
 from dmkl._util import stopping
+from dmkl._util.kept import forget_kept
 from dmkl._util.machine import keep_freed
 from dmkl.errors import ClusterError
 from dmkl.runtime import connections
@@ -203,6 +204,10 @@ class DaskRuntime:
                 return remote
             except GONE as error:
                 self._recover(error)
+
+    def forget(self) -> None:
+        with contextlib.suppress(*GONE):
+            self.client.sync(self.client._run, forget_kept, on_error="ignore", callback_timeout=connections.LIMITS.call)
 
     def close(self) -> None:
         self._connection.close()

@@ -15,7 +15,6 @@ from typing import ClassVar
 
 import numpy as np
 
-from dmkl._util.shared_memory import SharedMatrix
 from dmkl._util.stopping import Stopped, must_stop
 from dmkl._util.types import Float64, FloatArray, FloatType, Mask, Samples
 from dmkl.data.sample_sets import SampleSets
@@ -41,6 +40,7 @@ from dmkl.solvers.working_sets import (
     settled_set,
     whole,
 )
+from dmkl.stack import TaskMatrix
 
 
 @dataclass(frozen=True)
@@ -120,6 +120,8 @@ def outlined(problem: Problem, state: State, weights: Float64, C: float, *, inte
         rough = _solved(replace(problem, tol=OPTIONS.outline_tol, start=None), solver)
     except Stopped:
         return state
+    finally:
+        problem.runtime.forget()
     if np.isinf(rough.primal).any():
         return state
     calls = rough.svm_calls
@@ -145,7 +147,7 @@ class _WholeMatrix:
 
     def __init__(self, svm: FixedWeights, weights: Float64, settled: SampleSets | None = None) -> None:
         self._svm, self._weights = svm, weights
-        self._kernel: PreparedKernel | SharedMatrix | None = None  # or a handle of one on workers
+        self._kernel: PreparedKernel | TaskMatrix | None = None  # or a handle of one on workers
         self._settled = settled  # to be replaced, class by class, by the samples that matter at the last coefficients
 
     def init(self, problem: Problem) -> State:
@@ -176,13 +178,13 @@ class _WholeMatrix:
     def leave(self, problem: Problem, state: State) -> State:
         return state
 
-    def _combined(self, problem: Problem, weights: Float64, runtime: Runtime) -> PreparedKernel | SharedMatrix:
-        """The matrix for the tasks of this runtime: in memory that they share, or prepared where they run."""
+    def _combined(self, problem: Problem, weights: Float64, runtime: Runtime) -> PreparedKernel | TaskMatrix:
+        """The matrix for the tasks of this runtime: one that they open, or one prepared where they run."""
         stack, dtype = problem.stack, _dtype(problem)
         if problem.m > 1 and not ORACLES[problem.oracle].copies:
-            shared = stack.combine_shared(weights, dtype=dtype)
-            if shared is not None:
-                return shared
+            matrix = stack.combine_in_tasks(weights, dtype=dtype)
+            if matrix is not None:
+                return matrix
         combine = stack.combine_near if problem.m > 1 else stack.combine
         prepared: PreparedKernel = runtime.share(runtime.hold(_prepare, problem.oracle, combine(weights, dtype=dtype)))
         return prepared
@@ -202,7 +204,7 @@ def _prepare(oracle: str, K: FloatArray) -> PreparedKernel:
 
 def solve_classes(
     svm: FixedWeights,
-    kernel: PreparedKernel | SharedMatrix,
+    kernel: PreparedKernel | TaskMatrix,
     signs: Targets,
     upper: Float64,
     warm: list[Float64],
@@ -214,7 +216,7 @@ def solve_classes(
     Those that there is no time for are left out.
     """
     solve = ORACLES[oracle]
-    prepared = solve.prepare(kernel.opened() if isinstance(kernel, SharedMatrix) else kernel)
+    prepared = solve.prepare(kernel if isinstance(kernel, PreparedKernel) else kernel.opened())
     found: list[SvmResult] = []
     for y, alpha in zip(signs, warm, strict=True):
         if found and must_stop():

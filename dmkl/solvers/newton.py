@@ -34,8 +34,8 @@ from typing import Any
 
 import numpy as np
 import scipy.linalg
-from scipy.linalg.lapack import dpotrf, dpotrs, spotrf, spotrs
 
+from dmkl._util.jit import jit
 from dmkl._util.stopping import must_stop
 from dmkl._util.types import Array, Float64, FloatArray, Samples
 from dmkl.oracles import ORACLES
@@ -106,6 +106,7 @@ class BallOptions:
 
 
 OPTIONS = NewtonOptions()
+PANEL = 64  # rows of a triangular system, fixed when compiling
 BALL = BallOptions()
 
 
@@ -493,22 +494,39 @@ def curvature_of(block: FloatArray, G: Float64) -> Float64:
     """G block^-1 G' within sum(beta) = 0; the block (F, F) is of the weighted sum, G is (kernels, F)."""
     if len(block) < 2:
         return np.zeros((len(G), len(G)))
-    ends = np.arange(len(block))
-    diagonal = block.diagonal().copy()
-    factor, solve = (spotrf, spotrs) if block.dtype == np.float32 else (dpotrf, dpotrs)
+    right = np.vstack([G, np.ones(len(block))]).T.astype(block.dtype, order="C")
+    mean = float(block.diagonal().mean())
     for ridge in OPTIONS.ridges:
-        matrix = np.asfortranarray(block.T)  # symmetric, and this way round it is a plain copy
-        matrix[ends, ends] = diagonal + ridge * diagonal.mean()
-        triangle, failed = factor(matrix, lower=1, overwrite_a=1)
-        if failed:
+        try:
+            half = _half_solved(block, ridge * mean, right).astype(np.float64)
+        except np.linalg.LinAlgError:
             continue
-        right = np.vstack([G, np.ones(len(block))]).T.astype(matrix.dtype)
-        solved = solve(triangle, right, lower=1)[0].astype(np.float64)
-        result = G @ solved[:, :-1]
-        along = G @ solved[:, -1]
-        result -= np.outer(along, along) / solved[:, -1].sum()
-        return np.asarray(0.5 * (result + result.T))
+        result = half.T @ half
+        result -= np.outer(result[-1], result[-1]) / max(result[-1, -1], 1e-300)
+        return np.asarray(result[:-1, :-1])
     return np.zeros((len(G), len(G)))
+
+
+@jit()
+def _half_solved(block: FloatArray, ridge: float, right: FloatArray) -> FloatArray:
+    """L^-1 right, where L L' is the block with a larger diagonal. Compiled, since scipy's LAPACK holds the GIL."""
+    size = len(block)
+    matrix = block.copy()
+    for i in range(size):
+        matrix[i, i] += ridge
+    L = np.linalg.cholesky(matrix)
+    x = right.copy()
+    for start in range(0, size, PANEL):
+        stop = min(start + PANEL, size)
+        if start:
+            x[start:stop] -= np.dot(np.ascontiguousarray(L[start:stop, :start]), x[:start])
+        for i in range(start, stop):
+            for j in range(start, i):
+                for k in range(x.shape[1]):
+                    x[i, k] -= L[i, j] * x[j, k]
+            for k in range(x.shape[1]):
+                x[i, k] /= L[i, i]
+    return x
 
 
 class Search:

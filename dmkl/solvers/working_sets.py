@@ -13,9 +13,8 @@ only after the first round, so the compact problem ends up right: at the latest 
 
 from __future__ import annotations
 
-import functools
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Protocol, TypedDict
 
@@ -130,8 +129,7 @@ class BlockMemoryOptions:
 
     share: float = 0.4  # of the memory limit, less the process and held tiles
     process_bytes: int = 250_000_000  # of Python and its libraries
-    growth_room: int = 4  # how many times its first size a block of random samples is expected to reach,
-    kernels_room: int = 2  # or one of all samples and random kernels
+    vectors: int = 16  # of all samples, that a class of a round takes beside its block
     smallest_part: int = 256  # samples of a matrix that is made in any case
     in_flight: float = 2.0  # memory while a matrix is put together from the tasks' results, as a multiple of its size
 
@@ -355,9 +353,17 @@ class OneVsRest:
                 state.working.mask(classes[0]), state.active[classes[0]]
             )
             state.working.put(classes[0], samples)
+        groups = list(self._together(problem, state, classes))
+        classes = [k for some in groups for k in some]
         sets = [state.working.members(k) for k in classes]
         kernels = [np.flatnonzero(state.active[k]) for k in classes]
-        answers = self._solutions(problem, state, classes, sets, kernels)
+        answers: list[BlockSolution | None] = []
+        for some in groups:
+            part = slice(len(answers), len(answers) + len(some))
+            try:
+                answers += self._solutions(problem, state, some, sets[part], kernels[part])
+            except Stopped:  # what is solved is certified
+                answers += [None] * len(some)
         solved = [position for position, solution in enumerate(answers) if solution is not None]
         if not solved:
             raise Stopped
@@ -396,11 +402,22 @@ class OneVsRest:
         )
 
     def _batch(self, problem: Problem, state: State) -> list[int]:
-        """The unfinished classes of the next round. Those whose block is the stack's own array, uncopied, are not mixed
-        with others: blocks that are gathered together are all copies."""
+        """The unfinished classes of the next round, which share a pass: as many as their vectors fit. A class whose
+        block does not fit is alone."""
         unfinished = list(self._unfinished(problem, state))
-        uncopied = [k for k in unfinished if self._bytes(problem, state, k) == 0]
-        return next(in_batches(uncopied or unfinished, self._expected_bytes(problem, state), state.room))
+        large = [place for place, k in enumerate(unfinished) if self._bytes(problem, state, k) > state.room]
+        most = state.room // (BLOCK_MEMORY.vectors * 8 * problem.n)
+        return unfinished[: max(1, min([*large, most, len(unfinished)]))]
+
+    def _together(self, problem: Problem, state: State, classes: list[int]) -> Iterator[list[int]]:
+        """These classes in groups whose blocks are in memory at the same time. Those whose block is the stack's own
+        array, uncopied, are not mixed with others: blocks that are gathered together are all copies."""
+        sizes = {k: self._bytes(problem, state, k) for k in classes}
+        uncopied, copied = [k for k in classes if sizes[k] == 0], [k for k in classes if sizes[k]]
+        if uncopied:
+            yield uncopied
+        in_tasks = bool(copied) and problem.stack.cut_in_tasks([sizes[k] for k in copied], state.room)
+        yield from in_batches(copied, lambda some: sum(sizes[k] for k in some), np.inf if in_tasks else state.room)
 
     def leave(self, problem: Problem, state: State) -> State:
         """Certify the coefficients of classes that no block has been solved for, if there is time for a pass."""
@@ -431,17 +448,6 @@ class OneVsRest:
             if needed > state.room and self._substitute(problem, state, k) is None:
                 require_room(k, int(state.working.sizes[k]), needed, state.room)
             yield k
-
-    def _expected_bytes(self, problem: Problem, state: State) -> Callable[[list[int]], int]:
-        """The bytes of the blocks of some classes, with room for first sets to grow."""
-
-        @functools.cache
-        def expected(k: int) -> int:
-            growth = BLOCK_MEMORY.kernels_room if whole(problem.n) else BLOCK_MEMORY.growth_room
-            known = state.primal[k] < np.inf or state.coef.indptr[k] < state.coef.indptr[k + 1]
-            return self._bytes(problem, state, k) * (1 if known else growth)
-
-        return lambda classes: sum(map(expected, classes))
 
     def _bytes(self, problem: Problem, state: State, k: int) -> int:
         """Bytes of the block of class k; none where it is the stack's own array."""
@@ -489,7 +495,7 @@ class OneVsRest:
         options = self._method.block_options(problem, state, kernels)
         if len(classes) > 1:
             tasks = [(self._method, one) for one in problems]
-            return problem.stack.answers(solve_block, tasks, sets, runtime=problem.runtime, **options)
+            return problem.stack.answers(solve_block, tasks, sets, runtime=problem.runtime, room=state.room, **options)
         # nothing to fan out; and where the block is streamed, its passes are tasks themselves
         streams = self._streams(problem, state, classes)
         block: object = (

@@ -8,20 +8,23 @@ every kernel.
 
 from __future__ import annotations
 
+import contextlib
+import uuid
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar, cast
+from typing import Any, Protocol, TypeVar, cast
 
 import numpy as np
 from numpy.typing import DTypeLike
 
-from dmkl._util.machine import Scratch, thread_scratch
+from dmkl._util.kept import kept
+from dmkl._util.machine import Scratch, Scratches, thread_scratch
 from dmkl._util.shared_memory import KeptArrays, SharedArrays, SharedMatrix, opened_again
 from dmkl._util.types import Float64, FloatArray, FloatType, Mask, Samples
 from dmkl.events import Progress
 from dmkl.runtime import Runtime
 from dmkl.runtime.base import itself
-from dmkl.stack.compiled import cut, mirror, rows_of
+from dmkl.stack.compiled import cut_sets, mirror, rows_of
 from dmkl.stack.few_samples import gathered
 from dmkl.stack.per_kernel import pieces_of
 from dmkl.stack.score import combine_tile
@@ -32,6 +35,8 @@ T = TypeVar("T")
 COMBINED = -1  # in place of a kernel's number: the weighted sum
 CHUNK_SHARE = 0.5  # of a thread's part of the blocks that are left, in the next chunk,
 LEAST_CHUNK = 0.2  # but no less than this share of a thread's part of all blocks
+CHUNK_BYTES = 300_000_000  # at most, where tiles are read at no cost: new memory takes longer to get than tiles to read
+FEWEST_SETS = 2  # for each thread of this process; of fewer blocks each is filled by all threads
 
 
 @dataclass(frozen=True)
@@ -134,34 +139,47 @@ def fill_shared_blocks(
     return None
 
 
+def cut_in_tasks(reader: TileReader, sizes: Sequence[int], room: float) -> bool:
+    """See `KernelStack.cut_in_tasks`."""
+    runtime = reader.runtime
+    if runtime.remote:
+        return reader.source.nearby is not None
+    many = len(sizes) >= FEWEST_SETS * runtime.workers
+    return reader.source.at_hand and many and max(sizes) * runtime.workers <= room
+
+
 def answers(
     reader: TileReader,
     function: Callable[..., T],
     questions: Sequence[tuple[object, ...]],
     request: BlockRequest,
     runtime: Runtime,
+    room: float,
 ) -> list[T]:
     """See `KernelStack.answers`."""
-    sets = request.sets
-    nearby = reader.source.nearby if reader.runtime.remote else None
-    if nearby is None:
+    sizes, remote = request.sizes(), reader.runtime.remote
+    uncopied = request.is_all_of(reader) and reader.source.as_array() is not None
+    if uncopied or not cut_in_tasks(reader, sizes, room):
         blocks = blocks_of(reader, request, passing=True)
         tasks = ((block, *question) for block, question in zip(blocks, questions, strict=True))
         result = []
         for answer in runtime.map(function, tasks):
             result.append(answer)
-            reader.observer(Progress("solving", len(result), len(sets)))
+            reader.observer(Progress("solving", len(result), len(sizes)))
         return result
-    request = replace(request, sets=[reader.source.places(W) for W in sets])
-    found = chunks(request.sizes(), runtime.workers, SHARES.blocks * runtime.memory / runtime.workers)
-    rows = list(nearby.rows)
-    parts = ((rows, request.some(chunk), function, [questions[p] for p in chunk]) for chunk in found)
+    source = (reader.source.nearby if remote else None) or reader.source
+    if remote:
+        request = replace(request, sets=[reader.source.places(W) for W in request.sets])
+    most = (SHARES.blocks * runtime.memory if remote else room) / runtime.workers
+    found = chunks(sizes, runtime.workers, min(most, CHUNK_BYTES) if source.at_hand else most)
+    rows, scratches = list(source.rows), None if remote else reader.scratches
+    parts = ((rows, request.some(chunk), function, [questions[p] for p in chunk], scratches) for chunk in found)
     answered: dict[int, T] = {}
     for chunk, some in zip(found, runtime.map(answer_chunk, parts), strict=True):
         answered.update(zip(chunk, some, strict=True))
-        reader.observer(Progress("solving", len(answered), len(sets)))
+        reader.observer(Progress("solving", len(answered), len(sizes)))
     reader.passes += 1
-    return [answered[position] for position in range(len(sets))]
+    return [answered[position] for position in range(len(sizes))]
 
 
 def blocks_near(reader: TileReader, sets: Sequence[Samples]) -> list[Any]:
@@ -200,17 +218,41 @@ def combine_near(reader: TileReader, weights: Float64, dtype: DTypeLike | None) 
     return reader.runtime.hold(assemble_matrix, reader.n, spans, pieces)
 
 
-def combine_shared(reader: TileReader, weights: Float64, dtype: DTypeLike | None) -> SharedMatrix | None:
-    """See `KernelStack.combine_shared`."""
+class TaskMatrix(Protocol):
+    """A matrix that tasks open where they run."""
+
+    def opened(self) -> FloatArray:
+        """The matrix, in the memory of this machine."""
+        ...
+
+
+@dataclass(frozen=True)
+class OwnSum:
+    """A weighted sum that every process computes itself from tiles that it has at hand: less work than sending it."""
+
+    source: Source
+    request: BlockRequest
+    name: str
+
+    def opened(self) -> FloatArray:
+        return kept(self.name, lambda: cut_blocks(cast(Sequence[BlockRow], self.source.rows), self.request, None)[0])
+
+
+def combine_in_tasks(reader: TileReader, weights: Float64, dtype: DTypeLike | None) -> TaskMatrix | None:
+    """See `KernelStack.combine_in_tasks`."""
     request = BlockRequest.of(reader, [np.arange(reader.n)], weights=weights, dtype=dtype)
-    remote, [nbytes] = reader.runtime.remote and reader.runtime.together, request.sizes()
-    if not remote or nbytes > SHARES.here * reader.memory.left:
+    runtime, [nbytes] = reader.runtime, request.sizes()
+    if runtime.remote and runtime.together and nbytes <= SHARES.here * reader.memory.left:
+        owner = KeptArrays()
+        _, address = owner.arrays(request.shapes(), request.dtype)
+        filled = all(pieces is None for pieces in reader.each_row(fill_shared_blocks, request, address, False))
+        reader.passes += 1
+        return SharedMatrix(address, owner) if filled else None
+    nearby = reader.source.nearby if runtime.remote else None
+    if nearby is None or not nearby.at_hand:
         return None
-    owner = KeptArrays()
-    _, address = owner.arrays(request.shapes(), request.dtype)
-    filled = all(pieces is None for pieces in reader.each_row(fill_shared_blocks, request, address, False))
     reader.passes += 1
-    return SharedMatrix(address, owner) if filled else None
+    return OwnSum(nearby, replace(request, sets=[reader.source.places(W) for W in request.sets]), uuid.uuid4().hex)
 
 
 def summed(reader: TileReader, weights: Float64, dtype: FloatType, room: float) -> Source | None:
@@ -260,34 +302,42 @@ def place(blocks: Sequence[FloatArray], sets: Sequence[Samples], rows: slice, pi
 
 def _cut_all(row: BlockRow, request: BlockRequest, targets: Sequence[FloatArray], *, square: bool) -> None:
     """Fill the pieces of all sets, or their rows in the square blocks, tile by tile."""
-    grid, i = row.grid, row.i
-    rows = grid.span(i)
-    shares = [_split(W, rows) for W in request.sets]
-    starts = [int(np.searchsorted(W, rows.start)) if square else 0 for W in request.sets]
-    layers = request.layers()
+    grid, i, sets = row.grid, row.i, request.sets
+    edges = np.array([*(grid.span(j).start for j in range(grid.blocks)), grid.n])
+    bounds = np.array([np.searchsorted(W, edges) for W in sets])  # where the members in each block begin
+    mine, first_mine = _members(sets, bounds, edges, i)
+    shapes, kind = np.array([target.shape[1:] for target in targets]), np.empty(0, request.dtype)
+    corners = np.zeros((len(sets), 2), dtype=np.int64)
+    corners[:, 0] = bounds[:, i] if square else 0
+    users = _users(request, targets)
+    kernels = sorted(users)
     for j in range(i, grid.blocks):
-        places = [_place(*share, rows, grid.span(j), top) for share, top in zip(shares, starts, strict=True)]
-        kernels = sorted(set().union(*layers))
+        columns, first_column = _members(sets, bounds, edges, j)
+        corners[:, 1] = bounds[:, j] - (0 if square else bounds[:, i])
         tiles: Iterable[FloatArray]
         tiles = [combine_tile(row, j, request.weights)] if request.weights is not None else row.tiles(kernels, j)
         for a, tile in zip(kernels, tiles, strict=True):
-            seen = rows_of(tile)
-            for target, order, (mine, others, top, left) in zip(targets, layers, places, strict=True):
-                if a not in order:
-                    continue
-                layer = target[order[a]]
-                if (len(mine), len(others)) == tile.shape:
-                    layer[top : top + len(mine), left : left + len(others)] = tile
-                else:
-                    cut(seen, mine, others, layer, top, left)
-                if square and j > i:  # at once, while it is in the cache
-                    mirror(layer, top, top + len(mine), left, left + len(others))
+            places = shapes, corners, mine, first_mine, columns, first_column
+            cut_sets(rows_of(tile), tile.shape[1], *users[a], *places, square and j > i, kind)
 
 
-def _place(mine: Samples, later: Samples, rows: slice, columns: slice, top: int) -> tuple[Samples, Samples, int, int]:
-    """A set's members among the rows and columns of a tile, counted inside it, and where those go in the target."""
-    left, right = (int(p) for p in np.searchsorted(later, (columns.start, columns.stop)))
-    return mine - rows.start, later[left:right] - columns.start, top, top + left
+def _users(request: BlockRequest, targets: Sequence[FloatArray]) -> dict[int, tuple[Samples, Samples]]:
+    """For each kernel the sets that have a layer of it, and the addresses of these layers."""
+    found: dict[int, tuple[list[int], list[int]]] = {}
+    for u, (target, layers) in enumerate(zip(targets, request.layers(), strict=True)):
+        assert target.flags.c_contiguous
+        address, nbytes = target.ctypes.data, target.strides[0]
+        for a, layer in layers.items():
+            sets, addresses = found.setdefault(a, ([], []))
+            sets.append(u)
+            addresses.append(address + layer * nbytes)
+    return {a: (np.array(sets), np.array(addresses)) for a, (sets, addresses) in found.items()}
+
+
+def _members(sets: Sequence[Samples], bounds: Samples, edges: Samples, j: int) -> tuple[Samples, Samples]:
+    """The members of all sets in a block, counted inside it, one set after the other, and where each set begins."""
+    parts = [W[start:stop] for W, (start, stop) in zip(sets, bounds[:, j : j + 2].tolist(), strict=True)]
+    return np.concatenate(parts) - edges[j], np.concatenate([[0], np.cumsum([len(part) for part in parts])])
 
 
 def _split(W: Samples, rows: slice) -> tuple[Samples, Samples]:
@@ -324,12 +374,17 @@ def chunks(sizes: Sequence[int], workers: int, room: float) -> list[list[int]]:
 
 
 def answer_chunk(
-    rows: Sequence[BlockRow], request: BlockRequest, function: Callable[..., T], questions: Sequence[tuple[object, ...]]
+    rows: Sequence[BlockRow],
+    request: BlockRequest,
+    function: Callable[..., T],
+    questions: Sequence[tuple[object, ...]],
+    scratches: Scratches | None,
 ) -> list[T]:
     """`function(block, *question)` for each set. All sets are cut from one tile after the other: cutting set by set
-    would read all tiles from memory for each of them."""
-    blocks = cut_blocks(rows, request, thread_scratch())
-    return [function(block, *question) for block, question in zip(blocks, questions, strict=True)]
+    would read all tiles from memory for each of them. A worker's thread has scratch memory of its own."""
+    with scratches.one() if scratches else contextlib.nullcontext(thread_scratch()) as scratch:
+        blocks = cut_blocks(rows, request, scratch)
+        return [function(block, *question) for block, question in zip(blocks, questions, strict=True)]
 
 
 def cut_blocks(rows: Sequence[BlockRow], request: BlockRequest, scratch: Scratch | None) -> list[FloatArray]:

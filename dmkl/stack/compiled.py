@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dmkl._util.jit import jit
+from dmkl._util.jit import array_at, jit, pointer_to
 from dmkl._util.types import Float64, FloatArray, Samples
 
 # fixed when compiling
@@ -147,6 +147,73 @@ def cut(rows: FloatArray, mine: Samples, columns: Samples, out: FloatArray, top:
         row = rows[mine[r]]
         for k in range(width):
             out[top + r, left + k] = row[columns[k]]
+
+
+@jit()
+def _cut_both_ways(rows: FloatArray, mine: Samples, columns: Samples, out: FloatArray, top: int, left: int) -> None:
+    """The same, and out[left:, top:] = its mirror image, eight entries of a row at a time."""
+    height, width = mine.shape[0], columns.shape[0]
+    for r in range(0, height - 7, 8):
+        a, b, c, d = rows[mine[r]], rows[mine[r + 1]], rows[mine[r + 2]], rows[mine[r + 3]]
+        e, f, g, h = rows[mine[r + 4]], rows[mine[r + 5]], rows[mine[r + 6]], rows[mine[r + 7]]
+        here = out[top + r : top + r + 8, left : left + width]
+        for k in range(width):
+            column = columns[k]
+            s, t, u, v = a[column], b[column], c[column], d[column]
+            w, x, y, z = e[column], f[column], g[column], h[column]
+            here[0, k], here[1, k], here[2, k], here[3, k] = s, t, u, v
+            here[4, k], here[5, k], here[6, k], here[7, k] = w, x, y, z
+            turned = out[left + k, top + r : top + r + 8]
+            turned[0], turned[1], turned[2], turned[3] = s, t, u, v
+            turned[4], turned[5], turned[6], turned[7] = w, x, y, z
+    for r in range(height - height % 8, height):
+        row = rows[mine[r]]
+        for k in range(width):
+            out[top + r, left + k] = out[left + k, top + r] = row[columns[k]]
+
+
+@jit()
+def cut_sets(
+    rows: FloatArray,
+    width: int,
+    sets: Samples,
+    layers: Samples,
+    shapes: Samples,
+    corners: Samples,
+    mine: Samples,
+    first_mine: Samples,
+    columns: Samples,
+    first_column: Samples,
+    turned: bool,
+    kind: FloatArray,
+) -> None:
+    """What some sets take from a tile of this width: one call for all of them, which holds the GIL once.
+
+    Parameters
+    ----------
+    rows : the tile, as `rows_of` shows it
+    width : of the tile
+    sets : numbers of the sets
+    layers : for each of these the address of the matrix that is filled
+    shapes, corners : (all sets, 2) of the matrices, and where in them the tile's part begins
+    mine, first_mine : the rows that the sets take, one set after the other, and where each set begins
+    columns, first_column : the same for columns
+    turned : whether mirror images are filled in, too
+    kind : any array of the type of the matrices
+    """
+    for p in range(sets.shape[0]):
+        u = sets[p]
+        own, others = mine[first_mine[u] : first_mine[u + 1]], columns[first_column[u] : first_column[u + 1]]
+        out = array_at(pointer_to(layers[p]), (shapes[u, 0], shapes[u, 1]), kind.dtype)
+        top, left = corners[u, 0], corners[u, 1]
+        if turned:
+            _cut_both_ways(rows, own, others, out, top, left)
+        elif own.shape[0] == rows.shape[0] and others.shape[0] == width:
+            for r in range(own.shape[0]):
+                for k in range(width):
+                    out[top + r, left + k] = rows[r, k]
+        else:
+            cut(rows, own, others, out, top, left)
 
 
 def mirror(layer: FloatArray, top: int, bottom: int, left: int, right: int) -> None:

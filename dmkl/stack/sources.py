@@ -30,7 +30,7 @@ from typing import Protocol, TypeVar
 
 import numpy as np
 
-from dmkl._util.machine import Budget, Scratch, threads_of
+from dmkl._util.machine import Budget, Scratch, Scratches, threads_of
 from dmkl._util.shared_memory import KeptArrays
 from dmkl._util.stopping import end_if_late
 from dmkl._util.tiling import Grid, UnevenGrid
@@ -105,6 +105,7 @@ class Source(ABC):
     unproven : numbers of the kernels whose definiteness must be checked numerically
     repairs : the log of repairs of the store whose tiles are read, None if there is no store
     worth_holding : whether values in memory would be read faster than they come from here
+    at_hand : whether tiles come as fast as memory gives them, every time
     on_the_spot : whether `values` gives those of any samples at a cost that is theirs alone
     """
 
@@ -116,6 +117,7 @@ class Source(ABC):
     unproven: tuple[int, ...] = ()
     repairs: RepairLog | None = None
     worth_holding: bool = True
+    at_hand: bool = False
     on_the_spot: bool = False
     _identity: str = ""
 
@@ -313,6 +315,8 @@ class ArraySource(Source):
 
     `symmetric` says that its kernels have been found to be symmetric up to rounding."""
 
+    at_hand = True
+
     def __init__(self, array: FloatArray, grid: Grid, *, symmetric: bool = False) -> None:
         self.array, self.grid, self.symmetric = array, grid, symmetric
         self.s, self.dtype = len(array), array.dtype
@@ -425,7 +429,7 @@ class KernelChoice(Source):
     def __init__(self, base: Source, kernels: tuple[int, ...], runtime: Runtime | None = None) -> None:
         self.base, self.kernels, self.runtime = base, kernels, runtime
         self.grid, self.dtype, self.repairs, self.backend = base.grid, base.dtype, base.repairs, base.backend
-        self.s, self.on_the_spot = len(kernels), base.on_the_spot
+        self.s, self.on_the_spot, self.at_hand = len(kernels), base.on_the_spot, base.at_hand
         self.indefinite = tuple(k for k, a in enumerate(kernels) if a in base.indefinite)
         self.unproven = tuple(k for k, a in enumerate(kernels) if a in base.unproven)
 
@@ -530,6 +534,7 @@ class SamplePart(Source):
     def __init__(self, base: Source, samples: Samples, runtime: Runtime | None = None) -> None:
         self.base, self.samples, self.runtime = base, samples, runtime
         self.s, self.dtype, self.repairs, self.backend = base.s, base.dtype, base.repairs, base.backend
+        self.at_hand = base.at_hand
         self.indefinite, self.unproven = base.indefinite, base.unproven
         spans = [base.grid.span(block) for block in range(base.grid.blocks)]
         shares = [np.searchsorted(samples, (span.start, span.stop)) for span in spans]
@@ -668,7 +673,7 @@ class TileReader:
         self.memory = memory or Budget.default()
         self.passes, self.pass_seconds = 0, 0.0
         self.observer: Observer = ignore
-        self.scratch, self.kept = Scratch(), KeptArrays()
+        self.scratch, self.scratches, self.kept = Scratch(), Scratches(), KeptArrays()
 
     @property
     def n(self) -> int:

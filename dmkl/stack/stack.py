@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
 from dmkl._util.machine import Budget, cores
-from dmkl._util.shared_memory import SharedMatrix
 from dmkl._util.tiling import Grid
 from dmkl._util.types import Float64, FloatArray, FloatType, Mask, Samples, StrPath
 from dmkl.config import KernelConfig, construct
@@ -23,6 +22,7 @@ from dmkl.errors import ConfigError
 from dmkl.kernels import plan_bank
 from dmkl.runtime import Local, Runtime
 from dmkl.stack import blocks, per_kernel, score
+from dmkl.stack.blocks import TaskMatrix
 from dmkl.stack.checks import (
     checked_array,
     checked_groups,
@@ -410,6 +410,13 @@ class KernelStack(TileReader):
         """Bytes that such blocks may take: the room in this process, or that of all workers."""
         return blocks.room_near(self, room)
 
+    def cut_in_tasks(self, sizes: Sequence[int], room: float) -> bool:
+        """Whether `answers` has blocks of these bytes cut by the tasks that use them, so that few are there at once.
+
+        Workers do so where they can read all tiles, and the threads of this process if tiles are at hand, blocks are
+        many, and one for each thread fits in the room."""
+        return blocks.cut_in_tasks(self, sizes, room)
+
     def answers(
         self,
         function: Callable[..., T],
@@ -417,13 +424,15 @@ class KernelStack(TileReader):
         sets: Sequence[Samples],
         *,
         runtime: Runtime,
+        room: float = np.inf,
         kernels: Sequence[Sequence[int]] | None = None,
         weights: Float64 | None = None,
         dtype: DTypeLike | None = None,
     ) -> list[T]:
         """`function(block, *question)` for the block of each set; one pass.
 
-        Where workers can read all tiles, they cut the blocks themselves, and no block travels.
+        Where workers can read all tiles, they cut the blocks themselves, and no block travels. The threads of this
+        process may do so too (`cut_in_tasks`).
 
         Parameters
         ----------
@@ -431,10 +440,11 @@ class KernelStack(TileReader):
         questions : the other arguments, one tuple for each set
         sets : ascending numbers of samples
         runtime : where the tasks run
+        room : bytes that blocks may take that tasks of this process cut
         kernels, weights, dtype : as in `block`
         """
         request = blocks.BlockRequest.of(self, sets, kernels, weights, dtype)
-        return blocks.answers(self, function, questions, request, runtime)
+        return blocks.answers(self, function, questions, request, runtime, room)
 
     def combine(self, weights: Float64, *, dtype: DTypeLike | None = None) -> FloatArray:
         """The weighted sum `sum_a weights[a] K_a` (n, n); one pass.
@@ -450,10 +460,12 @@ class KernelStack(TileReader):
         """The weighted sum where tasks run: the matrix itself in this process, a future of it on a cluster."""
         return blocks.combine_near(self, np.asarray(weights, dtype=np.float64), dtype)
 
-    def combine_shared(self, weights: Float64, *, dtype: DTypeLike | None = None) -> SharedMatrix | None:
-        """The weighted sum in memory that the workers of this machine fill, and that their tasks open: nothing is put
-        together or sent. None on other runtimes, and where it does not fit in the memory of this process."""
-        return blocks.combine_shared(self, np.asarray(weights, dtype=np.float64), dtype)
+    def combine_in_tasks(self, weights: Float64, *, dtype: DTypeLike | None = None) -> TaskMatrix | None:
+        """The weighted sum for the tasks of a cluster, without sending it to them.
+
+        Workers of this machine fill memory that they share, others compute it from tiles that they have at hand. None
+        on other runtimes, and for other tiles."""
+        return blocks.combine_in_tasks(self, np.asarray(weights, dtype=np.float64), dtype)
 
     def summed(self, weights: Float64, dtype: FloatType, room: float) -> KernelStack | None:
         """A stack of one kernel, the weighted sum, whose tiles are held where tasks run: products with it read s times

@@ -47,6 +47,7 @@ class StoredSource(Source):
         self._nbytes = store.mapped_bytes
         self._reserved = self._nbytes if reserved is None else reserved
         self._room = self._reserved if room is None else room
+        self.at_hand = 0 < self._nbytes <= self._reserved
         self.grid, self.s, self.dtype = store.needed, store.s, store.bank.dtype
         functions = [kernel.function for kernel in store.bank.kernels]
         self.indefinite = tuple(a for a, function in enumerate(functions) if function.indefinite)
@@ -334,6 +335,8 @@ class HeldSource(Source):
     indefinite, unproven : numbers of kernels, as in `Source`, where there is no origin
     """
 
+    at_hand = True
+
     def __init__(
         self,
         rows: Sequence[HeldRow],
@@ -385,6 +388,7 @@ class WorkerSource(Source):
     """
 
     backend = "cluster"
+    at_hand = True
 
     def __init__(
         self,
