@@ -39,6 +39,7 @@ def apply(reader: TileReader, coef: Float64, weights: Float64, forms: bool | Mas
     if sparse is not None:
         reader.passes += 1
         return Applied(*sparse)
+    scored = np.broadcast_to(np.any(weights, axis=-1), coef.shape[1])  # the others have forms only
     shared = reader.runtime.share(csc_array(coef))
     least = coef.shape[1] if asked is None and weights.ndim == 1 else 1  # a sum of kernels is multiplied once a task
     found = portions(reader.grid, reader.s, least)
@@ -50,12 +51,15 @@ def apply(reader: TileReader, coef: Float64, weights: Float64, forms: bool | Mas
             weights[..., span],
             None if asked is None else asked[:, span],
             span.start,
+            scored,
         )
         for runs, span in found
     )
     total = reader.total(add_scores, score_runs, tasks, len(found))
     reader.passes += 1
-    return Applied(total.scores, total.forms)
+    scores = np.zeros(coef.shape)
+    scores[:, scored] = total.scores
+    return Applied(scores, total.forms)
 
 
 def portions(grid: Grid, s: int, least: int = 1) -> list[tuple[list[tuple[int, range]], slice]]:
@@ -113,7 +117,7 @@ class BlockRowScores:
     """Contributions to the scores of all samples from `start` on, and to the quadratic forms."""
 
     start: int
-    scores: Float64  # (n - start, m)
+    scores: Float64  # (n - start, classes with scores)
     forms: Float64 | None  # (m, s)
 
 
@@ -125,18 +129,30 @@ def add_scores(one: BlockRowScores, two: BlockRowScores) -> BlockRowScores:
 
 
 def score_runs(
-    runs: Sequence[tuple[BlockRow, range]], coef: csc_array, weights: Float64, asked: Mask | None, first: int
+    runs: Sequence[tuple[BlockRow, range]],
+    coef: csc_array,
+    weights: Float64,
+    asked: Mask | None,
+    first: int,
+    scored: Mask,
 ) -> BlockRowScores:
     """What some columns of some block rows contribute."""
-    parts = (score_block_row(row, columns, coef, weights, asked, first) for row, columns in runs)
+    parts = (score_block_row(row, columns, coef, weights, asked, first, scored) for row, columns in runs)
     return functools.reduce(add_scores, parts)
 
 
 def score_block_row(
-    row: BlockRow, columns: range, coef: csc_array, weights: Float64, asked: Mask | None, first: int
+    row: BlockRow,
+    columns: range,
+    coef: csc_array,
+    weights: Float64,
+    asked: Mask | None,
+    first: int,
+    scored: Mask,
 ) -> BlockRowScores:
-    """Scores `sum_a weights[k, a] K_a coef[:, k]` of every class k, forms `coef[:, k]' K_a coef[:, k]` where asked; of
-    these columns of tiles, and the kernels from the first on for which there are weights."""
+    """Scores `sum_a weights[k, a] K_a coef[:, k]` of every class k that has weights (`scored`), and forms
+    `coef[:, k]' K_a coef[:, k]` where asked; of these columns of tiles, and the kernels from the first on for which
+    there are weights."""
     grid, i = row.grid, row.i
     start = grid.span(i).start
     work = _Work(coef[start:].T.toarray(order="C"), None if asked is None else np.zeros(asked.shape))
@@ -146,7 +162,7 @@ def score_block_row(
         for j in columns:
             at = grid.span(j).start - start
             work.add_tile(combine_tile(row, j, weights, first), at, everyone, np.ones(m), everyone[:0], 0)
-        return BlockRowScores(start, np.ascontiguousarray(work.scores.T), None)
+        return BlockRowScores(start, np.ascontiguousarray(work.scores[_all_of(scored)].T), None)
     weighed = np.atleast_2d(weights != 0).any(axis=0)
     wanted = np.zeros_like(weighed) if asked is None else asked.any(axis=0)
     alone = np.flatnonzero(wanted & ~weighed)
@@ -167,7 +183,7 @@ def score_block_row(
     if work.forms is not None:
         forms = np.zeros((m, row.s))
         forms[:, first : first + work.forms.shape[1]] = work.forms
-    return BlockRowScores(start, np.ascontiguousarray(work.scores.T), forms)
+    return BlockRowScores(start, np.ascontiguousarray(work.scores[_all_of(scored)].T), forms)
 
 
 def _users(
@@ -228,6 +244,11 @@ class _Work:
             self._exact = np.empty(tile.shape)
         np.copyto(self._exact, tile)
         return self._exact
+
+
+def _all_of(chosen: Mask) -> Mask | slice:
+    """An index of the chosen rows that copies nothing where it is all."""
+    return slice(None) if chosen.all() else chosen
 
 
 def _all_or(some: Samples, count: int) -> Samples | slice:
