@@ -27,7 +27,7 @@ name = "vskl"
 q = 2.0
 C = 10.0
 [run]
-memory = "420 MB"
+memory = "280 MB"
 """
 KILLS = 5
 

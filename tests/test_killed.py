@@ -28,7 +28,6 @@ WORK = {
     "building the store": "fill_tile",
     "a pass": "score_runs",
     "filling": "fill_shared_blocks",
-    "gathering": "gather_block_row",  # where workers are on other machines
     "blocks and their subproblems": "answer_chunk",
 }
 
@@ -84,7 +83,6 @@ class Killer(threading.Thread):
 def test_a_worker_killed_at_work_changes_nothing(calm: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(calm)
     with open_runtime("local:2") as runtime:
-        monkeypatch.setattr(runtime, "together", kind != WORK["gathering"])
         killer = Killer(runtime, kind)
         killer.start()
         trained(calm, kind, runtime)

@@ -156,7 +156,7 @@ def test_working_sets_give_the_same_bits_on_a_cluster(store: KernelStore, client
 
 def test_blocks_are_gathered_in_batches_that_fit(store: KernelStore, compact: None) -> None:
     assert store.labels is not None
-    stack = open_stack(store.path, backend="disk", workers=1)
+    stack = open_stack(store.path, backend="disk", workers=2)  # 3 classes: too few to have tasks cut their blocks
     free = dmkl.solve(stack, store.labels, dmkl.UniformMKL())
     one_block = 150 * 150 * 8
     tight = type("Tight", (), {"left": 2.2 * one_block, "limit": 1, "require": lambda *_: None})()

@@ -130,6 +130,7 @@ class BlockMemoryOptions:
     share: float = 0.4  # of the memory limit, less the process and held tiles
     process_bytes: int = 250_000_000  # of Python and its libraries
     vectors: int = 16  # of all samples, that a class of a round takes beside its block
+    batch_bytes: float = 1e11  # of all blocks of a round: some minutes of work, after which there is a checkpoint
     smallest_part: int = 256  # samples of a matrix that is made in any case
     in_flight: float = 2.0  # memory while a matrix is put together from the tasks' results, as a multiple of its size
 
@@ -402,12 +403,13 @@ class OneVsRest:
         )
 
     def _batch(self, problem: Problem, state: State) -> list[int]:
-        """The unfinished classes of the next round, which share a pass: as many as their vectors fit. A class whose
-        block does not fit is alone."""
+        """The unfinished classes of the next round, which share a pass: as many as their vectors fit, and no more than
+        some minutes of work. A class whose block does not fit is alone."""
         unfinished = list(self._unfinished(problem, state))
-        large = [place for place, k in enumerate(unfinished) if self._bytes(problem, state, k) > state.room]
+        sizes = np.array([self._bytes(problem, state, k) for k in unfinished])
+        fitting = (sizes <= state.room) & (np.cumsum(sizes, dtype=np.float64) <= BLOCK_MEMORY.batch_bytes)
         most = state.room // (BLOCK_MEMORY.vectors * 8 * problem.n)
-        return unfinished[: max(1, min([*large, most, len(unfinished)]))]
+        return unfinished[: max(1, min(most, len(sizes) if fitting.all() else int(np.argmin(fitting))))]
 
     def _together(self, problem: Problem, state: State, classes: list[int]) -> Iterator[list[int]]:
         """These classes in groups whose blocks are in memory at the same time. Those whose block is the stack's own

@@ -248,11 +248,11 @@ def combine_in_tasks(reader: TileReader, weights: Float64, dtype: DTypeLike | No
         filled = all(pieces is None for pieces in reader.each_row(fill_shared_blocks, request, address, False))
         reader.passes += 1
         return SharedMatrix(address, owner) if filled else None
-    nearby = reader.source.nearby if runtime.remote else None
-    if nearby is None or not nearby.at_hand:
+    portable = reader.source.portable if runtime.remote else None
+    if portable is None or not portable.at_hand:
         return None
     reader.passes += 1
-    return OwnSum(nearby, replace(request, sets=[reader.source.places(W) for W in request.sets]), uuid.uuid4().hex)
+    return OwnSum(portable, request, uuid.uuid4().hex)
 
 
 def summed(reader: TileReader, weights: Float64, dtype: FloatType, room: float) -> Source | None:
