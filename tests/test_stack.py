@@ -12,10 +12,11 @@ from conftest import whole
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dmkl._util import kept
 from dmkl._util.machine import Scratch
 from dmkl.errors import DataError, ResourceError, SolverError
 from dmkl.runtime import Local
-from dmkl.stack import KernelStack, open_stack, tiles
+from dmkl.stack import KernelStack, TaskMatrix, open_stack, tiles
 from dmkl.stack.blocks import chunks
 from dmkl.stack.tiles import MemoryShares
 from dmkl.store import KernelStore
@@ -139,14 +140,41 @@ def product(block: np.ndarray, column: np.ndarray) -> np.ndarray:
     return block @ column
 
 
+@pytest.mark.parametrize("together", [True, False])
+def test_workers_open_a_weighted_sum_that_is_not_sent(
+    stack: KernelStack, together: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In memory that they share, or each makes it from tiles that it has at hand, and keeps it until it is told to
+    forget."""
+    if stack.runtime.remote:
+        monkeypatch.setattr(stack.runtime, "together", together)
+    weights = np.linspace(0, 1, stack.s)
+    matrix, by_themselves = stack.combine_in_tasks(weights), stack.source.portable is not None and stack.source.at_hand
+    assert (matrix is not None) == (stack.runtime.remote and (together or by_themselves))
+    if matrix is not None:
+        opened = list(stack.runtime.map(opened_matrix, [(matrix,)] * 4))
+        assert all(np.array_equal(one, stack.combine(weights)) for one in opened)
+        stack.runtime.forget()
+        assert set(stack.runtime.map(is_forgotten, [()] * 4)) == {True}
+
+
+def opened_matrix(matrix: TaskMatrix) -> np.ndarray:
+    return np.array(matrix.opened())
+
+
+def is_forgotten() -> bool:
+    return kept._value == ("", None)
+
+
 @pytest.mark.parametrize(
-    "cut", [{}, {"kernels": [[5, 0], [2], [1, 3, 4]]}, {"weights": np.linspace(0, 1, 6), "dtype": "float64"}]
+    "cut",
+    [{}, {"kernels": [[5, 0], [2], [1, 3, 4], [0], [5]]}, {"weights": np.linspace(0, 1, 6), "dtype": "float64"}],
 )
 def test_answers_are_made_of_the_blocks(stack: KernelStack, cut: dict[str, object]) -> None:
     """Twice, the sets the other way round: what is left of the first blocks must not show in the second."""
-    sets = [np.arange(0, 150, 3), np.array([7]), np.arange(30, 120)]
+    sets = [np.arange(0, 150, 3), np.array([7]), np.arange(30, 120), np.arange(150), np.array([], dtype=np.int64)]
     columns = [np.linspace(-1, 1, len(W)) for W in sets]
-    for order in (range(3), range(2, -1, -1)):
+    for order in (range(5), range(4, -1, -1)):
         some = [sets[position] for position in order]
         mine = {**cut, "kernels": [cut["kernels"][position] for position in order]} if "kernels" in cut else cut
         passes = stack.passes
