@@ -35,7 +35,7 @@ T = TypeVar("T")
 COMBINED = -1  # in place of a kernel's number: the weighted sum
 CHUNK_SHARE = 0.5  # of a thread's part of the blocks that are left, in the next chunk,
 LEAST_CHUNK = 0.2  # but no less than this share of a thread's part of all blocks
-CHUNK_BYTES = 300_000_000  # at most, where tiles are read at no cost: new memory takes longer to get than tiles to read
+CHUNK_BYTES = 300_000_000  # of a process, where tiles are at hand: new memory takes longer to get than tiles to read
 FEWEST_SETS = 2  # for each thread of this process; of fewer blocks each is filled by all threads
 
 
@@ -171,7 +171,9 @@ def answers(
     if remote:
         request = replace(request, sets=[reader.source.places(W) for W in request.sets])
     most = (SHARES.blocks * runtime.memory if remote else room) / runtime.workers
-    found = chunks(sizes, runtime.workers, min(most, CHUNK_BYTES) if source.at_hand else most)
+    if source.at_hand:
+        most = min(most, CHUNK_BYTES * runtime.processes / runtime.workers)
+    found = chunks(sizes, runtime.workers, most)
     rows, scratches = list(source.rows), None if remote else reader.scratches
     parts = ((rows, request.some(chunk), function, [questions[p] for p in chunk], scratches) for chunk in found)
     answered: dict[int, T] = {}
