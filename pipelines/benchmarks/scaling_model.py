@@ -26,9 +26,8 @@ import numpy as np
 
 import dmkl
 from dmkl.runtime import Local, Runtime, open_runtime
-from dmkl.solvers.working_sets import solve_block
 from dmkl.stack import open_stack
-from dmkl.stack.blocks import answer_chunk, fill_block_row
+from dmkl.stack.blocks import CHUNK_BYTES, answer_chunk
 from dmkl.stack.score import SCORES, score_runs
 from dmkl.store import KernelStore
 from pipelines.benchmarks.slow_network import workers
@@ -78,7 +77,7 @@ class Round:
 
     @property
     def chunks(self) -> int:
-        return min(self.m, 8 * self.workers)
+        return min(self.m, max(4 * self.workers, math.ceil(self.block_bytes / CHUNK_BYTES)))
 
     @property
     def tasks(self) -> int:
@@ -90,7 +89,7 @@ class Round:
         return self.chunks + 3 + math.ceil(math.log2(self.parts + 1))
 
     def seconds(self, rates: Rates, delay: float = 0.0) -> float:
-        work = self.block_bytes / rates.cut + self.m * rates.solve + self.pass_products / rates.products
+        work = self.block_bytes / rates.blocks + self.pass_products / rates.products
         share = work * max(1 / self.workers, 1 / self.chunks)
         return share + self.coordinator_bytes / rates.network + self.tasks * rates.task + self.round_trips * 2 * delay
 
@@ -99,8 +98,7 @@ class Round:
 class Rates:
     """Rates of this machine on one thread, per second."""
 
-    cut: float  # bytes of blocks
-    solve: float  # seconds a class
+    blocks: float  # bytes of blocks that are cut and solved
     products: float  # of a pass
     network: float  # bytes between processes
     task: float  # seconds a task
@@ -162,8 +160,7 @@ def rates(store: KernelStore) -> Rates:
             next(iter(runtime.map(np.negative, [(array,)])))
             times.append(time.perf_counter() - started)
     return Rates(
-        cut=sum(r.block_bytes for r in rounds) / seconds[fill_block_row.__name__],
-        solve=seconds[solve_block.__name__] / sum(r.m for r in rounds),
+        blocks=sum(r.block_bytes for r in rounds) / seconds[answer_chunk.__name__],
         products=sum(r.pass_products for r in rounds) / seconds[score_runs.__name__],
         network=2 * array.nbytes / statistics.median(times),
         task=task,
@@ -213,8 +210,8 @@ def main() -> int:
         store = KernelStore(folder / "k.zarr")
         found = rates(store)
         print(
-            f"rates  cut {found.cut / 1e9:.2f} GB/s   network {found.network / 1e9:.2f} GB/s   products "
-            f"{found.products / 1e9:.0f} G/s   {1e3 * found.solve:.0f} ms a class   {1e3 * found.task:.1f} ms a task"
+            f"rates  blocks {found.blocks / 1e9:.2f} GB/s   network {found.network / 1e9:.2f} GB/s   products "
+            f"{found.products / 1e9:.0f} G/s   {1e3 * found.task:.1f} ms a task"
         )
         for count, delay in ((1, 0.0),) if options.quick else ((1, 0.0), (2, 0.0), (1, DELAY), (2, DELAY)):
             spent, rounds = measured(store, count, delay)
