@@ -6,7 +6,6 @@ the same user open it through /proc. A process elsewhere finds nothing there, or
 
 from __future__ import annotations
 
-import functools
 import mmap
 import os
 import secrets
@@ -17,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from dmkl._util.kept import kept
 from dmkl._util.types import Array
 
 TOKEN = 32  # bytes
@@ -105,10 +105,9 @@ class SharedMatrix:
         return matrix
 
 
-@functools.lru_cache(maxsize=1)
 def opened_again(address: SharedArrays) -> list[Array]:
-    """The arrays in another process, mapped until others are asked for."""
-    return address.opened()
+    """The arrays in another process, mapped until something else is kept there."""
+    return kept(address.token.hex(), address.opened)
 
 
 def share_arrays(shapes: Sequence[tuple[int, ...]], dtype: np.dtype[Any]) -> tuple[list[Array], SharedArrays, int]:

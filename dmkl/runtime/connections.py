@@ -17,7 +17,6 @@ from distributed import Client, LocalCluster, Status
 
 from dmkl._util.kept import forget_kept
 from dmkl._util.machine import release_scratch
-from dmkl._util.shared_memory import opened_again
 from dmkl.errors import ClusterError
 from dmkl.version import __version__
 
@@ -226,7 +225,6 @@ def release_workers(client: Client) -> None:
 
 def _release_memory() -> None:
     release_scratch()
-    opened_again.cache_clear()
     forget_kept()
 
 

@@ -99,14 +99,11 @@ def _interior_point(
     rows, s = slopes.shape
     half, groups = s + rows, len(sizes)
     at = np.empty(2 * half + 1 + groups)
-    _first_point(heights, slopes, owner, sizes, at)
+    steepest = _first_point(heights, slopes, owner, sizes, at)
     ahead, step = np.empty(len(at)), np.empty(len(at))
     slope, over = np.empty(s), np.empty(rows)
     products = np.empty(half)  # what a step is to take from variables times multipliers
-    steepest, residual = 1.0, np.inf
-    for i in range(rows):
-        for a in range(s):
-            steepest = max(steepest, abs(slopes[i, a]))
+    residual = np.inf
     for _ in range(options.max_steps):
         before, residual = residual, _residuals(heights, slopes, Q, centre, owner, at, slope, over)
         mean = _mean_product(at, at, 0.0, half)
@@ -133,8 +130,8 @@ def _interior_point(
 
 
 @jit(error_model="numpy")
-def _first_point(heights: Float64, slopes: Float64, owner: Samples, sizes: Samples, at: Float64) -> None:
-    """Equal weights, and multipliers of the size of the slopes."""
+def _first_point(heights: Float64, slopes: Float64, owner: Samples, sizes: Samples, at: Float64) -> float:
+    """Equal weights, and multipliers of the size of the slopes; the steepest of these, or 1."""
     rows, s = slopes.shape
     half, steepest, highest = s + rows, 1.0, -np.inf
     at[:] = 0.0
@@ -152,6 +149,7 @@ def _first_point(heights: Float64, slopes: Float64, owner: Samples, sizes: Sampl
     for i in range(rows):
         at[s + i] = at[2 * half] - at[s + i]
         at[half + s + i] = 1.0 / rows
+    return steepest
 
 
 @jit(error_model="numpy")

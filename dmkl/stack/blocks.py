@@ -118,8 +118,8 @@ def blocks_of(reader: TileReader, request: BlockRequest, *, passing: bool = Fals
 
 def _from_workers(reader: TileReader, request: BlockRequest, *, passing: bool) -> list[FloatArray]:
     """The blocks in memory that workers of this machine fill; others send what they have cut."""
-    kept = reader.kept if passing else KeptArrays()
-    blocks, shared = kept.arrays(request.shapes(), request.dtype)
+    owner = reader.kept if passing else KeptArrays()
+    blocks, shared = owner.arrays(request.shapes(), request.dtype)
     for i, pieces in enumerate(reader.each_row(fill_shared_blocks, request, shared, passing)):
         if pieces is not None:
             place(blocks, request.sets, reader.grid.span(i), pieces)

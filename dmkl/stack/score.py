@@ -162,7 +162,7 @@ def score_block_row(
         for j in columns:
             at = grid.span(j).start - start
             work.add_tile(combine_tile(row, j, weights, first), at, everyone, np.ones(m), everyone[:0], 0)
-        return BlockRowScores(start, np.ascontiguousarray(work.scores[_all_of(scored)].T), None)
+        return BlockRowScores(start, np.ascontiguousarray(work.scores[_all_or(np.flatnonzero(scored), m)].T), None)
     weighed = np.atleast_2d(weights != 0).any(axis=0)
     wanted = np.zeros_like(weighed) if asked is None else asked.any(axis=0)
     alone = np.flatnonzero(wanted & ~weighed)
@@ -183,7 +183,7 @@ def score_block_row(
     if work.forms is not None:
         forms = np.zeros((m, row.s))
         forms[:, first : first + work.forms.shape[1]] = work.forms
-    return BlockRowScores(start, np.ascontiguousarray(work.scores[_all_of(scored)].T), forms)
+    return BlockRowScores(start, np.ascontiguousarray(work.scores[_all_or(np.flatnonzero(scored), m)].T), forms)
 
 
 def _users(
@@ -244,11 +244,6 @@ class _Work:
             self._exact = np.empty(tile.shape)
         np.copyto(self._exact, tile)
         return self._exact
-
-
-def _all_of(chosen: Mask) -> Mask | slice:
-    """An index of the chosen rows that copies nothing where it is all."""
-    return slice(None) if chosen.all() else chosen
 
 
 def _all_or(some: Samples, count: int) -> Samples | slice:

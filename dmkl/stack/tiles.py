@@ -43,7 +43,7 @@ class StoredSource(Source):
     worth_holding = False  # the files are in memory where there is room for them
 
     def __init__(self, store: KernelStore, reserved: int | None = None, room: int | None = None) -> None:
-        self.path, self.store_id = str(store.place), store.id
+        self.path, self.store_id, self._shared = str(store.place), store.id, store.place.shared
         self._nbytes = store.mapped_bytes
         self._reserved = self._nbytes if reserved is None else reserved
         self._room = self._reserved if room is None else room
@@ -77,7 +77,7 @@ class StoredSource(Source):
 
     @property
     def portable(self) -> Source | None:
-        return self
+        return self if self._shared else None
 
 
 class FetchedSource(StoredSource):
@@ -94,7 +94,6 @@ class FetchedSource(StoredSource):
 
     def __init__(self, store: KernelStore, room: int) -> None:
         super().__init__(store, reserved=0, room=room)
-        self._shared = store.place.shared
 
     def tiles(self, kernels: Sequence[int], i: int, j: int) -> Iterator[FloatArray]:
         return self.tiles_before(kernels, i, j, range(0))
@@ -120,10 +119,6 @@ class FetchedSource(StoredSource):
         store = opened(self.path, self.store_id)
         store.fetched.room = self._room
         return store
-
-    @property
-    def portable(self) -> Source | None:
-        return self if self._shared else None
 
 
 @dataclass(frozen=True)
@@ -151,7 +146,6 @@ class ComputedSource(StoredSource):
 
     def __init__(self, store: KernelStore) -> None:
         super().__init__(store, reserved=0)
-        self._shared = store.place.shared
         self.has_features = all(kernel.function.base != MATRIX for kernel in store.bank.kernels)
         self.by_columns = store.bank.by_columns
         self.worth_holding = not self.by_columns
@@ -202,10 +196,6 @@ class ComputedSource(StoredSource):
     @property
     def held_bytes(self) -> int:
         return 0
-
-    @property
-    def portable(self) -> Source | None:
-        return self if self._shared else None
 
 
 class _Bench:

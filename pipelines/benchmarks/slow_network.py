@@ -10,7 +10,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -63,28 +63,45 @@ def slow(address: str, delay: float) -> Iterator[str]:
         thread.join()
 
 
-def started(program: str, *arguments: str) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", f"distributed.cli.{program}", *arguments]
+def started(program: str, *arguments: str, before: Sequence[str] = ()) -> subprocess.Popen[bytes]:
+    """One of Dask's programs; `before` is put before its command."""
+    command = [*before, sys.executable, "-m", f"distributed.cli.{program}", *arguments]
     return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+def address_in(file: Path) -> str:
+    """The address that a scheduler writes to its file."""
+    while not (file.exists() and file.read_text()):
+        time.sleep(0.1)
+    return str(json.loads(file.read_text())["address"])
+
+
+@contextmanager
+def ended_together() -> Iterator[list[subprocess.Popen[bytes]]]:
+    """Processes that end with the block."""
+    processes: list[subprocess.Popen[bytes]] = []
+    try:
+        yield processes
+    finally:
+        for process in reversed(processes):
+            process.terminate()
+        for process in processes:
+            try:
+                process.wait(timeout=30)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
 
 
 @contextmanager
 def workers(count: int, delay: float) -> Iterator[str]:
     """A scheduler and workers, with a delay between them if one is given."""
-    with tempfile.TemporaryDirectory() as name:
+    with tempfile.TemporaryDirectory() as name, ended_together() as processes:
         file = Path(name) / "scheduler.json"
         here = ("--host", "127.0.0.1", "--no-dashboard")
-        processes = [started("dask_scheduler", *here, "--port", "0", "--scheduler-file", str(file))]
-        try:
-            while not (file.exists() and file.read_text()):
-                time.sleep(0.1)
-            with slow(json.loads(file.read_text())["address"], delay) as address:
-                for _ in range(count):
-                    local = ("--local-directory", name, "--memory-limit", "6 GB")
-                    processes.append(started("dask_worker", address, *here, "--nthreads", "1", *local))
-                yield address
-        finally:
-            for process in reversed(processes):
-                process.terminate()
-            for process in processes:
-                process.wait()
+        processes.append(started("dask_scheduler", *here, "--port", "0", "--scheduler-file", str(file)))
+        with slow(address_in(file), delay) as address:
+            for _ in range(count):
+                local = ("--local-directory", name, "--memory-limit", "6 GB")
+                processes.append(started("dask_worker", address, *here, "--nthreads", "1", *local))
+            yield address

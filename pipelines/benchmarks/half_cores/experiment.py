@@ -8,11 +8,11 @@ import os
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 from pipelines.benchmarks.half_cores.hosts import Link, Switch, core_share
+from pipelines.benchmarks.slow_network import address_in, ended_together, started
 from pipelines.common.caltech256 import write_shape
 from pipelines.common.commands import dmkl
 from pipelines.common.data import MissingData
@@ -115,37 +115,11 @@ def cluster(folder: Path, count: int, link: Link | None) -> Iterator[tuple[str, 
         file = Path(local) / "scheduler.json"
         processes = stack.enter_context(ended_together())
         scheduler = ["--host", hosts[0], "--port", "0", "--no-dashboard", "--scheduler-file", str(file)]
-        processes.append(start(places[0], "dask_scheduler", scheduler))
-        while not (file.exists() and file.read_text()):
-            time.sleep(0.1)
-        address = json.loads(file.read_text())["address"]
+        processes.append(started("dask_scheduler", *scheduler, before=places[0]))
+        address = address_in(file)
         for place, host, share in zip(places[1:], hosts[1:], shares, strict=True):
             worker = [address, "--host", host, "--nthreads", "1", "--no-dashboard", "--no-nanny"]
             worker += ["--local-directory", local, "--memory-limit", WORKER_MEMORY]
-            processes.append(start(place, "dask_worker", worker, share))
+            limited = ["sh", "-c", f'echo $$ > {share} && exec "$@"', "sh", *place]
+            processes.append(started("dask_worker", *worker, before=limited))
         yield address, places[0]
-
-
-@contextlib.contextmanager
-def ended_together() -> Iterator[list[subprocess.Popen[bytes]]]:
-    """Processes that end with the block."""
-    processes: list[subprocess.Popen[bytes]] = []
-    try:
-        yield processes
-    finally:
-        for process in reversed(processes):
-            process.terminate()
-        for process in processes:
-            try:
-                process.wait(timeout=30)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-
-
-def start(place: list[str], program: str, arguments: list[str], share: Path | None = None) -> subprocess.Popen[bytes]:
-    """One of Dask's programs on a computer, with a share of a core."""
-    command = [*place, sys.executable, "-m", f"distributed.cli.{program}", *arguments]
-    if share:
-        command = ["sh", "-c", f'echo $$ > {share} && exec "$@"', "sh", *command]
-    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)

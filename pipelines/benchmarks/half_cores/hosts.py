@@ -16,7 +16,7 @@ import struct
 import subprocess
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -147,7 +147,7 @@ def ip(*arguments: str) -> None:
     subprocess.run(["ip", *arguments], check=True, capture_output=True, timeout=30)
 
 
-def _in_namespace(name: str, work: object) -> int:
+def _in_namespace(name: str, work: Callable[[], int]) -> int:
     """What a function gives in a network namespace; only a thread of its own goes there."""
     found: list[int] = []
     errors: list[BaseException] = []
