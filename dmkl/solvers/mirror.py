@@ -4,12 +4,14 @@ Aflalo et al. (JMLR 2011), Algorithms 1 and 2: minimise G(lambda) = max over (al
 weights lambda for each group; the oracle alternates the SVM (alpha) and the closed form of gamma. With one kernel in
 each group and an exponent below 2 (LpMKL) there is nothing to descend on, and the weights have a closed step.
 
-There are two step rules. `paper` is section 3.2.1, s_t = sqrt(log n_max) / (|G'| sqrt t), with the 1/2 that its update
-line drops. `adaptive` moves lambda_a by exp(eta (D_a / max_in_group D - 1)); eta grows while the primal value falls.
+There are two step rules. `paper` is section 3.2.1, s_t = A sqrt(log n_max) / (|G'| sqrt t), with the 1/2 that its
+update line drops. `adaptive` moves lambda_a by exp(eta (D_a / max_in_group D - 1)); eta grows while the primal value
+falls.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,7 +29,8 @@ from dmkl.solvers.kernel_operators import combine, quadratic_forms
 class MirrorOptions:
     """Constants of the method."""
 
-    rule: str = "adaptive"  # or "paper"
+    rule: str = "adaptive"  # or "paper",
+    step: float = 1.0  # whose constant A is this
     max_svm_calls: int = 5000
     patience: int = 100  # SVMs that leave more than `progress` of the gap, before the method gives up
     progress: float = 0.99
@@ -50,6 +53,15 @@ class MirrorSolution(CertifiedWeights):
     """The best weights and the best lower bound that the method met."""
 
     gap: float = 1.0  # relative, on the block
+
+
+@dataclass(frozen=True)
+class MirrorIterate:
+    """A point of the descent with the oracle's answer there."""
+
+    lam: Float64  # (s,): the weights inside the groups, which sum to 1 in each
+    sums: Float64  # (groups,): 1 / gamma
+    alpha: Float64  # (n,)
 
 
 class _Descent:
@@ -131,6 +143,7 @@ def solve_mirror(
     oracle: str = "smo",
     options: MirrorOptions | None = None,
     hopeless: Hopeless | None = None,
+    watch: Callable[[MirrorIterate], None] | None = None,
 ) -> MirrorSolution:
     """Descend on all kernels of a block.
 
@@ -152,6 +165,8 @@ def solve_mirror(
         The step rule and the constants of the method.
     hopeless : callable, optional
         Is told the gap after every SVM and the SVM's steps, and says whether to give up.
+    watch : callable, optional
+        Is shown every iterate of mirror descent.
 
     Returns
     -------
@@ -170,11 +185,13 @@ def solve_mirror(
         adaptive = max(options.loose * descent.gap, options.loose * tol)
         exact = options.oracle_tol if options.rule == "paper" else adaptive
         sums = _maximised(descent, norm, lam, sums, exact, tol)
+        if watch is not None:
+            watch(MirrorIterate(lam, sums, descent.alpha))
         if descent.gap <= tol or must_stop():
             break
         if options.rule == "paper":
             slopes = 0.5 * sums[groups] * descent.forms
-            exponent = np.sqrt(np.log(sizes.max()) / calls) * slopes / max(slopes.max(), 1e-300)
+            exponent = options.step * np.sqrt(np.log(sizes.max()) / calls) * slopes / max(slopes.max(), 1e-300)
         else:
             eta *= options.cut if descent.value > previous else options.grow
             largest = np.maximum(norm.radii(descent.forms) ** 2, 1e-300)
