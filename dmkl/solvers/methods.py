@@ -132,6 +132,14 @@ def _max(formulation: SharedMKL) -> bool:
     return formulation.mode == "max"
 
 
+def _sum_to_gap(formulation: SharedMKL) -> bool:
+    return _sum(formulation) and formulation.stop == "gap"
+
+
+def _max_to_gap(formulation: SharedMKL) -> bool:
+    return _max(formulation) and formulation.stop == "gap"
+
+
 register(UniformMKL, "svm", "dmkl.solvers.fixed_weights:build", oracles=True, when=_hinge)
 register(UniformMKL, "newton", "dmkl.solvers.fixed_weights:build_any_loss", when=_other_loss)
 register(UniformMKL, "proximal", "dmkl.solvers.fixed_weights:build_any_loss", when=_other_loss)
@@ -143,10 +151,12 @@ for mixed_norm in (VSKL, L1MKL, LpMKL):
     register(mixed_norm, "mirror-paper", "dmkl.solvers.mixed_norm:build", oracles=True)
 register(SpicyMKL, "newton", "dmkl.solvers.spicy:build")
 register(SpicyMKL, "proximal", "dmkl.solvers.spicy:build")
-register(SharedMKL, "bundle", "dmkl.solvers.shared_sum:build", oracles=True, when=_sum)
-register(SharedMKL, "mirror", "dmkl.solvers.shared_sum:build", oracles=True, when=_sum)
-register(SharedMKL, "sa", "dmkl.solvers.shared_max:build", oracles=True, when=_max)
+register(SharedMKL, "bundle", "dmkl.solvers.shared_sum:build", oracles=True, when=_sum_to_gap)
+register(SharedMKL, "mirror", "dmkl.solvers.shared_sum:build", oracles=True, when=_sum_to_gap)
+register(SharedMKL, "mirror-paper", "dmkl.solvers.shared_full:build", oracles=True, when=_sum)
+register(SharedMKL, "sa", "dmkl.solvers.shared_max:build", oracles=True, when=_max_to_gap)
 register(SharedMKL, "sa-paper", "dmkl.solvers.shared_max:build", oracles=True, when=_max)
+register(SharedMKL, "mirror-paper", "dmkl.solvers.shared_max:build", oracles=True, when=_max)
 register(Obscure, "exact", "dmkl.solvers.obscure:build")
 register(Obscure, "obscure", "dmkl.solvers.obscure:build")
 register(Obscure, "stochastic", "dmkl.solvers.obscure:build")
