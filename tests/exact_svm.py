@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from scipy.optimize import lsq_linear
 from sklearn.svm import SVC
 
-from dmkl.oracles.base import SvmResult, svm_bounds
+from dmkl.oracles.base import PreparedKernel, SvmResult, checked_kernel, svm_bounds
 
 Vector = NDArray[np.float64]
 
@@ -22,7 +22,7 @@ def exact_alpha(K: Vector, y: Vector, C: float, *, intercept: bool = True) -> Ve
 
     K is positive definite, and no optimal alpha is nearly at a bound.
     """
-    alpha = _by_libsvm(K, y, C) if intercept else _by_least_squares(K, y, C)
+    alpha = libsvm_alpha(K, y, C) if intercept else _by_least_squares(K, y, C)
     free, above = (alpha > 1e-6 * C) & (alpha < (1 - 1e-6) * C), alpha >= (1 - 1e-6) * C
     beta, F = np.where(above, C * y, 0.0), np.flatnonzero(free)
     system, right = K[np.ix_(F, F)], y[F] - K[F] @ beta
@@ -39,7 +39,8 @@ def exact_alpha(K: Vector, y: Vector, C: float, *, intercept: bool = True) -> Ve
     return alpha
 
 
-def _by_libsvm(K: Vector, y: Vector, C: float) -> Vector:
+def libsvm_alpha(K: Vector, y: Vector, C: float) -> Vector:
+    """The same with an intercept, to some nine digits."""
     svm = SVC(kernel="precomputed", C=C, tol=1e-9).fit(K, y)
     alpha = np.zeros(len(y))
     alpha[svm.support_] = np.abs(svm.dual_coef_[0])
@@ -60,8 +61,11 @@ class ExactOracle:
     supports = frozenset({"no_intercept"})
     copies = False
 
-    def __call__(self, K: Vector, y: Vector, upper: Any, *, intercept: bool = True, **others: object) -> SvmResult:
-        C = float(np.max(upper))
+    def prepare(self, K: Any) -> PreparedKernel:
+        return K if isinstance(K, PreparedKernel) else checked_kernel(K)
+
+    def __call__(self, K: Any, y: Vector, upper: Any, *, intercept: bool = True, **others: object) -> SvmResult:
+        K, C = K.K if isinstance(K, PreparedKernel) else K, float(np.max(upper))
         alpha = exact_alpha(K, y, C, intercept=intercept)
         scores = K @ (alpha * y)
         primal, dual, b = svm_bounds(alpha * y, scores, y, C, 1.0, intercept)
