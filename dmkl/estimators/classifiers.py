@@ -80,8 +80,9 @@ class VSKLClassifier(WeightedClassifier):
     Parameters
     ----------
     q : float, default 2.0
-        In [1, inf]. With q = inf the largest group alone is penalised, 1/2 max_j (sum_{a in j} ||w_a||)^2, so every
-        group is used; a smaller q uses fewer groups.
+        In [1/2, inf]. With q = inf the largest group alone is penalised, 1/2 max_j (sum_{a in j} ||w_a||)^2, so every
+        group is used; a smaller q prefers the better groups. Below 1 (composite kernel learning) hardly any weight is
+        left for the others; q = 1/2 is `L1MKLClassifier`.
     C : float, default 1.0
         Factor of the losses, positive. A larger C fits the training samples more closely.
     <shared parameters>

@@ -4,7 +4,7 @@ With u_j = sum_{a in j} ||w_a|| the regulariser of kernels, l1 inside a group an
 R = 1/2 ||u||_sigma^2. Its conjugate in the dual variables is Omega(D) = 1/2 ||N||_rho^2, N_j = max_{a in j} sqrt(D_a),
 1/rho + 1/sigma = 1. One family holds FORMULATIONS section 1:
 
-    VSKL(q)    groups as given, sigma = 2q          rho = 2q / (2q - 1)
+    VSKL(q)    groups as given, sigma = 2q          rho = 2q / (2q - 1), and q = 1/2 is L1MKL
     L1MKL      one group                            rho = 2
     LpMKL(p)   one kernel a group, sigma = 2p/(p+1)   rho = 2p / (p - 1), and p = 1 is L1MKL
 

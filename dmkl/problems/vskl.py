@@ -21,6 +21,8 @@ from dmkl.problems.base import MINOR, Candidates, require_positive, require_posi
 from dmkl.problems.norms import MixedNorm
 from dmkl.problems.uniform import BoundedByC
 
+NOT_CONVEX = "the problem is not convex below 1/2, so no solution could be proved"
+
 
 class MixedNormMKL(BoundedByC):
     """The hinge loss with a mixed norm over the kernels as regulariser."""
@@ -46,7 +48,8 @@ class VSKL(MixedNormMKL):
     Parameters
     ----------
     q : float
-        In [1, inf]; with q = inf every group is used equally, smaller values prefer the better groups.
+        In [1/2, inf]; with q = inf every group is used equally, smaller values prefer the better groups. Below 1 it is
+        composite kernel learning; q = 1/2 is L1MKL, whatever the groups.
     C : float
         How much the loss counts against the regulariser, positive.
     step : float
@@ -83,10 +86,12 @@ class VSKL(MixedNormMKL):
     def __post_init__(self) -> None:
         require_positive_C(self.C)
         require_positive("step", self.step)
-        if not self.q >= 1:
-            raise ConfigError(f"q should be in [1, inf], not {self.q}")
+        if not self.q >= 0.5:
+            raise ConfigError(f"q should be in [1/2, inf], not {self.q}", NOT_CONVEX if self.q > 0 else "")
 
     def norm(self, groups: Samples) -> MixedNorm:
+        if self.q == 0.5:
+            return MixedNorm(np.zeros_like(groups), 2.0)
         return MixedNorm(groups, 1.0 if np.isinf(self.q) else 2 * self.q / (2 * self.q - 1))
 
     @property

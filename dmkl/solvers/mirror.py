@@ -1,8 +1,9 @@
 """Entropic mirror descent over the product of simplices, with the block coordinate oracle of the VSKL paper.
 
 Aflalo et al. (JMLR 2011), Algorithms 1 and 2: minimise G(lambda) = max over (alpha, gamma), one simplex of kernel
-weights lambda for each group; the oracle alternates the SVM (alpha) and the closed form of gamma. With one kernel in
-each group and an exponent below 2 (LpMKL) there is nothing to descend on, and the weights have a closed step.
+weights lambda for each group; the oracle alternates the SVM (alpha) and the closed form of gamma. With an exponent
+across groups below 2 (LpMKL, VSKL with q < 1) the problem is a minimum over the weights too, and they have a closed
+step: the SVM and the weights in turn, which the paper calls the wrapper approach.
 
 There are two step rules. `paper` is section 3.2.1, s_t = A sqrt(log n_max) / (|G'| sqrt t), with the 1/2 that its
 update line drops. `adaptive` moves lambda_a by exp(eta (D_a / max_in_group D - 1)); eta grows while the primal value
@@ -225,7 +226,7 @@ def _maximised(descent: _Descent, norm: MixedNorm, lam: Float64, sums: Float64, 
 
 
 def _closed_steps(descent: _Descent, norm: MixedNorm, tol: float) -> MirrorSolution:
-    """d_a <- ||w_a|| / (dR/d||w_a||), which for lp is d ~ ||w||^(2/(p+1)) (Kloft et al., JMLR 2011)."""
+    """theta_a <- ||w_a|| / (dR/d||w_a||), which for lp is d ~ ||w||^(2/(p+1)) (Kloft et al., JMLR 2011)."""
     weights = norm.uniform()
     primal = MixedNorm(norm.groups, norm.sigma)
     while not descent.ended:
@@ -233,5 +234,5 @@ def _closed_steps(descent: _Descent, norm: MixedNorm, tol: float) -> MirrorSolut
         if descent.gap <= tol or must_stop():
             break
         norms = np.maximum(weights * np.sqrt(descent.forms), 1e-300)
-        weights = norms / primal.slope(norms)
+        weights = norms / primal.slope(norm.total(norms))[norm.groups]
     return descent.solution(descent.svm_calls)
