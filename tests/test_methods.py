@@ -30,6 +30,8 @@ CASES: list[tuple[Any, list[str], bool]] = [
     (dmkl.UniformMKL(), ["svm"], True),
     (dmkl.UniformMKL(loss="logistic"), ["newton", "proximal"], False),
     (dmkl.VSKL(), ["automatic", "newton", "interior", "mirror", "mirror-paper"], True),
+    (dmkl.VSKL(q=0.75), ["automatic", "newton", "interior", "mirror", "mirror-paper"], True),
+    (dmkl.VSKL(q=0.3), ["reweighted"], True),
     (dmkl.L1MKL(), ["automatic", "newton", "interior", "mirror", "mirror-paper"], True),
     (dmkl.LpMKL(), ["automatic", "newton", "interior", "mirror", "mirror-paper"], True),
     (dmkl.SpicyMKL(), ["newton", "proximal"], False),
@@ -128,7 +130,7 @@ def test_a_formulation_without_methods_of_its_own_has_those_it_derives_from() ->
 
     assert methods.find(Mine()).name == "automatic"
     with pytest.raises(ValueError, match="registered twice"):
-        methods.register(dmkl.VSKL, "interior", "somewhere:else")
+        methods.register(dmkl.VSKL, "interior", "somewhere:else", when=methods._convex)
 
 
 @dataclass(frozen=True)

@@ -107,6 +107,28 @@ class MixedNorm:
         return (self.slope(radii) / np.bincount(self.groups))[self.groups]
 
 
+@dataclass(frozen=True)
+class ConcaveNorm(MixedNorm):
+    """l1 inside a group and an exponent below 1 across groups: R = 1/2 (sum_j u_j^sigma)^(2/sigma) is not convex.
+
+    The largest convex function below R is 1/2 (sum_a ||w_a||)^2, so the conjugate is that of one group: rho is inf.
+    """
+
+    exponent: float
+
+    @property
+    def sigma(self) -> float:
+        return self.exponent
+
+    def tangent(self, norms: Float64) -> Float64:
+        """(s,): eta_g(a)^2 at these ||w_a||; 1/2 (sum_a ||w_a|| / eta_g(a))^2 is not below R, and equal to it there."""
+        totals = self.total(norms)
+        shares = totals / max(float(totals.max()), TINY)
+        power = (1 - self.sigma) / self.sigma
+        eta = shares ** (1 - self.sigma) / (shares[shares > 0] ** self.sigma).sum() ** power
+        return np.asarray(np.square(eta)[self.groups])
+
+
 def _half_squared(values: Float64, exponent: float) -> float:
     """1/2 ||values||_exponent^2 of non-negative values."""
     largest = float(values.max())

@@ -18,10 +18,8 @@ import numpy as np
 from dmkl._util.types import Samples
 from dmkl.errors import ConfigError
 from dmkl.problems.base import MINOR, Candidates, require_positive, require_positive_C
-from dmkl.problems.norms import MixedNorm
+from dmkl.problems.norms import ConcaveNorm, MixedNorm
 from dmkl.problems.uniform import BoundedByC
-
-NOT_CONVEX = "the problem is not convex below 1/2, so no solution could be proved"
 
 
 class MixedNormMKL(BoundedByC):
@@ -48,8 +46,9 @@ class VSKL(MixedNormMKL):
     Parameters
     ----------
     q : float
-        In [1/2, inf]; with q = inf every group is used equally, smaller values prefer the better groups. Below 1 it is
-        composite kernel learning; q = 1/2 is L1MKL, whatever the groups.
+        In (0, inf]; with q = inf every group is used equally, smaller values prefer the better groups. Below 1 it is
+        composite kernel learning; q = 1/2 is L1MKL, whatever the groups. Below 1/2 few groups have any weight, and the
+        problem is not convex: the solution is a stationary point, of which the gap proves little.
     C : float
         How much the loss counts against the regulariser, positive.
     step : float
@@ -86,10 +85,12 @@ class VSKL(MixedNormMKL):
     def __post_init__(self) -> None:
         require_positive_C(self.C)
         require_positive("step", self.step)
-        if not self.q >= 0.5:
-            raise ConfigError(f"q should be in [1/2, inf], not {self.q}", NOT_CONVEX if self.q > 0 else "")
+        if not self.q > 0:
+            raise ConfigError(f"q should be in (0, inf], not {self.q}")
 
     def norm(self, groups: Samples) -> MixedNorm:
+        if self.q < 0.5:
+            return ConcaveNorm(groups, np.inf, 2 * self.q)
         if self.q == 0.5:
             return MixedNorm(np.zeros_like(groups), 2.0)
         return MixedNorm(groups, 1.0 if np.isinf(self.q) else 2 * self.q / (2 * self.q - 1))

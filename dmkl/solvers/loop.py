@@ -91,7 +91,7 @@ def _run(problem: Problem, solver: Solver, max_rounds: int, checkpoint: Checkpoi
     if checkpoint and begins and not must_stop():  # what was cut short is better done again
         save_state(checkpoint.path, outcome.state, checkpoint.identity)
     best, idle = np.inf, 0
-    while (outcome.state.gap > problem.tol).any() and not outcome.state.own.rule():
+    while (outcome.state.gap > problem.tol).any() and not outcome.state.own.rule(problem.tol):
         # at least one round a run where there is time for one, so that repeated calls make progress
         outcome.out_of_time = must_stop() or (bool(outcome.history) and seconds_left() <= 0)
         if outcome.out_of_time or outcome.state.round >= max_rounds or idle >= OPTIONS.stalled:
@@ -120,7 +120,7 @@ def _run(problem: Problem, solver: Solver, max_rounds: int, checkpoint: Checkpoi
     if (outcome.state.gap > problem.tol).any():
         outcome.state = solver.leave(problem, outcome.state)
     outcome.converged = bool((outcome.state.gap <= problem.tol).all())
-    outcome.rule = "" if outcome.converged else outcome.state.own.rule()
+    outcome.rule = "" if outcome.converged else outcome.state.own.rule(problem.tol)
     outcome.out_of_time = outcome.out_of_time and not (outcome.converged or outcome.rule)
     return outcome
 

@@ -47,7 +47,7 @@ class FullGradientState(SumState):
         one = np.zeros(1)
         return SaddleIterates(self.walk_log_weights, one, self.walk_weight_sum, one, self.walk_path, self.walk_last)
 
-    def rule(self) -> str:
+    def rule(self, tol: float) -> str:
         return PAPERS_STOP if self.still is not None and self.still.any() else ""
 
 

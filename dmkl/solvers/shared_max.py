@@ -243,7 +243,7 @@ class MinimaxState(MethodState):
             self.walk_last,
         )
 
-    def rule(self) -> str:
+    def rule(self, tol: float) -> str:
         return PAPERS_STOP if self.still is not None and self.still.any() else ""
 
 

@@ -61,7 +61,7 @@ class MethodState:
         """How far an algorithm is that certifies seldom: a change of it counts as progress. None for all others."""
         return None
 
-    def rule(self) -> str:
+    def rule(self, tol: float) -> str:
         """The rule of its own by which the algorithm has ended, in words; empty while it goes on to the tolerance."""
         return ""
 
