@@ -64,7 +64,10 @@ def test_pages_are_short(page: Path) -> None:
     assert words <= (LONGEST_DECISION if page.parent.name == "decisions" and page.stem != "README" else LONGEST)
 
 
-@pytest.mark.parametrize("folder", ["decisions", "adding"])
+FOLDERS = ("decisions", "adding", "papers")  # which have an index of their own
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
 def test_an_index_lists_its_folder(folder: str) -> None:
     linked = set(LINK.findall((DOCS / folder / "README.md").read_text()))
     assert {page.name for page in (DOCS / folder).glob("*.md")} - {"README.md"} <= linked
@@ -73,7 +76,7 @@ def test_an_index_lists_its_folder(folder: str) -> None:
 def test_the_index_leads_to_every_folder() -> None:
     linked = set(LINK.findall((DOCS / "README.md").read_text()))
     pages = {str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md")} - {"README.md"}
-    indexed = {page for page in pages if page.startswith(("decisions/", "adding/")) and not page.endswith("README.md")}
+    indexed = {page for page in pages if page.startswith(tuple(f"{folder}/" for folder in FOLDERS)) and not page.endswith("README.md")}
     assert pages - indexed <= linked
 
 
