@@ -76,7 +76,11 @@ def test_an_index_lists_its_folder(folder: str) -> None:
 def test_the_index_leads_to_every_folder() -> None:
     linked = set(LINK.findall((DOCS / "README.md").read_text()))
     pages = {str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md")} - {"README.md"}
-    indexed = {page for page in pages if page.startswith(tuple(f"{folder}/" for folder in FOLDERS)) and not page.endswith("README.md")}
+    indexed = {
+        page
+        for page in pages
+        if page.startswith(tuple(f"{folder}/" for folder in FOLDERS)) and not page.endswith("README.md")
+    }
     assert pages - indexed <= linked
 
 

@@ -1,4 +1,4 @@
-"""README, the guide and the pages of papers: their Python runs, their commands and options exist, the README stays short."""
+"""README, the guide and the papers: their Python runs, their commands and options exist, the README stays short."""
 
 from __future__ import annotations
 
