@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -24,6 +25,9 @@ from dmkl.runtime import dask, open_runtime
 from dmkl.runtime.connections import LIMITS
 from dmkl.runtime.dask import OPTIONS
 from dmkl.runtime.tls import make_keys
+from dmkl.stack.sources import Source
+from dmkl.stack.tiles import StoredSource
+from dmkl.store import KernelStore
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # distributed complains of what is done to it here
 
@@ -56,6 +60,15 @@ def parent_pid() -> int:
 def add(x: int, y: int) -> int:
     time.sleep(0.05)
     return x + y
+
+
+def sum_while_cut_short(source: Source, file: str) -> float:
+    """A task under which the file of a tile is cut short, the first time."""
+    tile, mark = source.tile(0, 0, 0), Path(f"{file}-cut")
+    if not mark.exists():
+        mark.touch()
+        os.truncate(file, 0)
+    return float(tile.sum())
 
 
 @contextmanager
@@ -113,6 +126,16 @@ def test_a_task_that_kills_its_workers_is_asked_again(one_worker: Any, tmp_path:
 def test_a_held_value_whose_maker_kills_is_made_again(one_worker: Any, tmp_path: Path) -> None:
     held = one_worker.hold(deadly, str(tmp_path), 5, 3)
     assert list(one_worker.map(add, [(held, 1), (held, 2)])) == [4, 5]
+
+
+def test_a_tile_that_is_cut_short_while_it_is_read_costs_a_worker(
+    one_worker: Any, store: KernelStore, tmp_path: Path
+) -> None:
+    mine = KernelStore(Path(shutil.copytree(store.path, tmp_path / "copy.zarr")))
+    source, whole = StoredSource(mine), float(mine.read_tile(0, 0, 0).sum())
+    before = one_worker.client.run(worker_pid)
+    assert list(one_worker.map(sum_while_cut_short, [(source, str(mine.tile_path(0, 0)))])) == [whole]
+    assert set(one_worker.client.run(worker_pid).values()).isdisjoint(before.values()), "killed by SIGBUS"
 
 
 def test_a_task_that_always_kills_ends_the_run_in_one_line(one_worker: Any, tmp_path: Path) -> None:

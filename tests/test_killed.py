@@ -18,6 +18,8 @@ from dmkl._util.units import parse_bytes
 from dmkl.config import read_config
 from dmkl.run import RunContext, RunDirectory, train_run
 from dmkl.runtime import Local, Runtime, open_runtime
+from dmkl.store.format import PAGE
+from dmkl.store.store import GRAM
 
 pytestmark = [
     pytest.mark.long,
@@ -49,10 +51,14 @@ def calm(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class Killer(threading.Thread):
-    """Kills the first worker that runs a kind of task. The worker is stopped first so that it cannot finish."""
+    """Kills the first worker that runs a kind of task. The worker is stopped first so that it cannot finish.
 
-    def __init__(self, runtime: Any, kind: str) -> None:
+    Or cuts the tiles of a store short, which the worker may have mapped, and lets the worker go on.
+    """
+
+    def __init__(self, runtime: Any, kind: str, store: Path | None = None) -> None:
         super().__init__(daemon=True)
+        self._store = store
         self._scheduler = runtime._connection._cluster.scheduler
         self._pids = runtime.client.run(os.getpid)
         self._kind = f"dmkl-{kind}"
@@ -67,7 +73,10 @@ class Killer(threading.Thread):
                 os.kill(pid, signal.SIGSTOP)
                 time.sleep(0.2)  # what it has already sent arrives
                 self.killed = self._at_work(address)
-                os.kill(pid, signal.SIGKILL if self.killed else signal.SIGCONT)
+                if self.killed and self._store:
+                    for path in self._store.glob(f"{GRAM}/*/*"):
+                        os.truncate(path, PAGE)
+                os.kill(pid, signal.SIGKILL if self.killed and not self._store else signal.SIGCONT)
                 if self.killed:
                     return
             time.sleep(0.001)
@@ -90,3 +99,20 @@ def test_a_worker_killed_at_work_changes_nothing(calm: Path, kind: str, monkeypa
         killer.join()
         assert killer.killed, f"no worker was met at {kind}"
     assert_same_model(calm / "calm", calm / kind)
+
+
+@pytest.mark.parametrize("kind", ["score_runs", "fill_shared_blocks"])
+def test_tiles_cut_short_under_their_maps_change_nothing(
+    calm: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(calm)
+    out = RunDirectory(calm / f"cut-{kind}")
+    with open_runtime("local:2") as runtime:
+        killer = Killer(runtime, kind, out.store)
+        killer.start()
+        trained(calm, out.path.name, runtime)
+        killer.over = True
+        killer.join()
+        assert killer.killed, f"no worker was met at {kind}"
+    assert_same_model(calm / "calm", out.path)
+    assert "has been computed again" in out.events.read_text()

@@ -16,6 +16,7 @@ from dmkl import KernelStack
 from dmkl._util.machine import in_batches
 from dmkl.data.sample_sets import SampleSets
 from dmkl.errors import ConfigError, StoreError
+from dmkl.oracles import ORACLES
 from dmkl.problems import FORMULATIONS
 from dmkl.problems.targets import Signs
 from dmkl.runtime import Local
@@ -25,6 +26,8 @@ from dmkl.solvers.loop import OPTIONS, run
 from dmkl.solvers.precision import sum_dtype
 from dmkl.solvers.problem import Problem
 from dmkl.solvers.state import MethodState, NoState, State, load_state, save_state
+from dmkl.stack import open_stack
+from dmkl.store import KernelStore
 
 CASES: list[tuple[Any, list[str], bool]] = [
     (dmkl.UniformMKL(), ["svm"], True),
@@ -118,6 +121,33 @@ def test_every_method_proves_its_gap_and_continues_with_the_same_bits(
         assert (relative_gap(primal, dual) <= tol).all()
     assert np.array_equal(straight.weights, cut.weights)
     assert np.array_equal(straight.coef, cut.coef)
+
+
+WITH_ORACLES = [
+    (formulation, method.name, oracle)
+    for formulation, *_ in CASES
+    for method in methods.methods_of(formulation)
+    for oracle in (ORACLES if method.oracles else [methods.DEFAULT_ORACLE])
+]
+
+
+@unsolved
+@pytest.mark.parametrize(
+    ("formulation", "method", "oracle"),
+    WITH_ORACLES,
+    ids=[f"{type(formulation).__name__}-{method}-{oracle}" for formulation, method, oracle in WITH_ORACLES],
+)
+def test_every_method_has_the_same_bits_on_a_cluster(
+    store: KernelStore, two_workers: Any, formulation: Any, method: str, oracle: str
+) -> None:
+    """The cluster's conformance test: every formulation, method and oracle on workers that read a store."""
+    options: dict[str, Any] = {"method": method, "oracle": oracle, "tol": 0.05, "max_rounds": 2}
+    here = dmkl.solve(KernelStack.open(store.path), store.labels, formulation, **options)
+    submitted = two_workers.submitted
+    there = dmkl.solve(open_stack(store.path, runtime=two_workers), store.labels, formulation, **options)
+    assert two_workers.submitted > submitted, "tasks ran on the workers"
+    for name in ("weights", "coef", "intercept", "objective", "dual", "passes", "svm_calls"):
+        np.testing.assert_array_equal(getattr(here, name), getattr(there, name), err_msg=name)
 
 
 def test_a_formulation_without_methods_of_its_own_has_those_it_derives_from() -> None:

@@ -61,6 +61,7 @@ BAD: list[dict[str, Any]] = [
     {**GOOD, "solve": {"seed": 1.5}},
     {**GOOD, "solve": {"baselines": 1}},
     {**GOOD, "solve": {"oracle": "svm"}},
+    {**GOOD, "solve": {"method": "steepest"}},
     {**GOOD, "data": {"path": "x.npz", "lables": "y"}},
     {**GOOD, "data": {"path": "x.npz", "task": "guess"}},
     {**GOOD, "run": {"kernels": "stored"}},

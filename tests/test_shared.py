@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from scipy.optimize import linprog
 
 import dmkl
 from dmkl.errors import ConfigError, ResourceError
+from dmkl.events import Event, Note
 from dmkl.solvers import fixed_weights, working_sets
 from dmkl.solvers.shared_max import ControlVariate, SaddleIterates, estimate, smoothed
 from dmkl.solvers.shared_sum import CuttingPlanes
@@ -156,10 +158,83 @@ def test_blocks_are_gathered_in_batches_that_fit(
     assert np.array_equal(batched.coef, free.coef)
 
 
-def test_a_block_too_large_for_the_memory_is_refused_with_the_figure(store: KernelStore, compact: None) -> None:
-    stack = open_stack(store.path, backend="disk", memory=1)
-    with pytest.raises(ResourceError, match=r"needs a block of \d+ samples.*raise --memory"):
-        dmkl.solve(stack, store.labels, dmkl.SharedMKL(C=10.0))
+def test_blocks_come_one_by_one_where_the_process_has_no_memory_left(
+    store: KernelStore, compact: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another part of the process may have taken the memory that was planned for blocks."""
+    stack = open_stack(store.path, backend="disk", workers=1)
+    free = dmkl.solve(stack, store.labels, dmkl.SharedMKL(C=10.0))
+    near, refused = KernelStack.block_near, []
+
+    def block_near(self: KernelStack, sets: list[np.ndarray]) -> list[Any]:
+        if len(sets) > 1:
+            refused.append(len(sets))
+            raise ResourceError("the blocks need 382 MB, 87 MB are left", "raise --memory")
+        return near(self, sets)
+
+    monkeypatch.setattr(KernelStack, "block_near", block_near)
+    single = dmkl.solve(stack, store.labels, dmkl.SharedMKL(C=10.0))
+    assert refused
+    assert np.array_equal(single.coef, free.coef)
+
+
+@pytest.fixture(params=["sums fit", "parts of sums fit"])
+def little_room(request: pytest.FixtureRequest, store: KernelStore, monkeypatch: pytest.MonkeyPatch) -> str:
+    """No block of all kernels fits: one of the weighted sum does, or not even that."""
+    sums = request.param == "sums fit"
+    room = int(working_sets.BLOCK_MEMORY.in_flight * 8 * store.n**2) if sums else 1
+    assert room < store.s * 4 * store.n**2
+    for module in ("shared_sum", "shared_max", "working_sets"):
+        monkeypatch.setattr(f"dmkl.solvers.{module}.block_room", lambda problem: room)
+    monkeypatch.setattr(
+        "dmkl.solvers.kernel_operators.BLOCK_MEMORY", replace(working_sets.BLOCK_MEMORY, smallest_part=60)
+    )
+    with_options(monkeypatch, working_sets, whole_up_to=20)
+    with_options(monkeypatch, fixed_weights, whole_share=0.0)
+    return str(request.param)
+
+
+@pytest.mark.parametrize("intercept", [True, False])
+@pytest.mark.parametrize(("mode", "method"), [("sum", "bundle"), ("sum", "mirror"), ("max", "sa")])
+def test_classes_whose_blocks_do_not_fit_are_solved_in_passes(
+    store: KernelStore, mode: str, method: str, intercept: bool, little_room: str, tmp_path: Path
+) -> None:
+    """The same optimum, certified; killed after every round, the same bits."""
+    problem, events = dmkl.SharedMKL(C=2.0, mode=mode, intercept=intercept), list[Event]()
+    fit = dmkl.solve(open_stack(store.path), store.labels, problem, method=method, observer=events.append)
+    assert fit.converged
+    plan = next(event.text for event in events if isinstance(event, Note))
+    assert "every step of the weights reads the kernels in two or three passes" in plan
+    best = dmkl.solve(KernelStack.from_array(whole(store).astype(np.float64)), store.labels, problem, tol=1e-6)
+    assert best.dual * (1 - 1e-6) <= fit.objective <= best.objective * (1 + 2e-3)
+    for _ in range(fit.rounds):
+        cut = dmkl.solve(
+            open_stack(store.path),
+            store.labels,
+            problem,
+            method=method,
+            max_seconds=0,
+            checkpoint=tmp_path / "cut",
+            warn=False,
+        )
+    assert np.array_equal(cut.coef, fit.coef)
+    assert np.array_equal(cut.weights, fit.weights)
+
+
+def test_a_step_of_the_weights_takes_two_passes_for_all_classes_on_a_cluster(
+    store: KernelStore, little_room: str, two_workers: Any
+) -> None:
+    """Mirror descent in the coordinator: SVMs of all classes on the sum in one pass, the products in another."""
+    problem = dmkl.SharedMKL(C=2.0)
+    here = dmkl.solve(open_stack(store.path), store.labels, problem, method="mirror")
+    before = two_workers.submitted
+    fit = dmkl.solve(open_stack(store.path, runtime=two_workers), store.labels, problem, method="mirror")
+    if little_room == "sums fit":
+        assert np.array_equal(fit.coef, here.coef)
+        assert fit.passes == 2 * fit.oracle_calls + fit.rounds
+    else:  # workers have room to hold the sum, so the last bits are others
+        np.testing.assert_allclose(fit.objective, here.objective, rtol=2e-3)
+    assert two_workers.submitted - before >= fit.passes
 
 
 def test_a_batch_of_classes_is_solved_at_once(store: KernelStore) -> None:

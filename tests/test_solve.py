@@ -17,6 +17,7 @@ from dmkl.errors import ConfigError, DataError, ResourceError, SolverError, Stor
 from dmkl.events import Event, RoundDone
 from dmkl.oracles import ORACLES
 from dmkl.problems import FORMULATIONS
+from dmkl.runtime import Local
 from dmkl.solvers import fixed_weights, loop
 from dmkl.solvers.loop import LoopOptions
 from dmkl.solvers.state import load_state
@@ -52,6 +53,34 @@ def y(store: KernelStore) -> np.ndarray:
 @pytest.fixture
 def client(two_workers: Any) -> Any:
     return two_workers.client
+
+
+@pytest.mark.parametrize("part", [False, True])
+def test_one_class_is_solved_in_threads_where_the_workers_are_of_this_machine(
+    store: KernelStore, two_workers: Any, part: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The bits are those of workers elsewhere, who do the work themselves."""
+    assert store.labels is not None
+    problem, chosen = dmkl.L1MKL(C=1.0), np.flatnonzero(store.labels.values != 2)
+
+    y = store.labels.values == 0
+
+    def fit(runtime: Any) -> dmkl.Fit:
+        stack = open_stack(store.path, runtime=runtime)
+        if part:
+            return dmkl.solve(stack.restrict(chosen), y[chosen], problem)
+        return dmkl.solve(stack, y, problem)
+
+    submitted = two_workers.submitted
+    near = fit(two_workers)
+    assert two_workers.submitted == submitted
+    monkeypatch.setattr(two_workers, "together", False)
+    far = fit(two_workers)
+    assert two_workers.submitted > submitted
+    for other in (far, fit(Local(1))):
+        assert np.array_equal(near.coef, other.coef)
+        assert np.array_equal(near.weights, other.weights)
+        assert near.passes == other.passes
 
 
 @pytest.mark.parametrize("oracle", list(ORACLES))
@@ -169,7 +198,7 @@ def test_blocks_are_gathered_in_batches_that_fit(store: KernelStore, compact: No
 def test_a_set_too_large_for_the_memory_is_refused_with_the_figure(store: KernelStore, compact: None) -> None:
     assert store.labels is not None
     stack = open_stack(store.path, backend="disk", memory=1)
-    with pytest.raises(ResourceError, match=r"needs a block of \d+ samples.*raise --memory"):
+    with pytest.raises(ResourceError, match=r"a block of \d+ samples needs.*raise --memory"):
         dmkl.solve(stack, store.labels, dmkl.UniformMKL())
 
 
@@ -229,7 +258,6 @@ def test_wrong_questions_are_refused_before_any_work(K: np.ndarray, y: np.ndarra
 def test_indefinite_kernels_are_refused(tmp_path: Path) -> None:
     from dmkl.config import KernelConfig
     from dmkl.kernels import plan_bank
-    from dmkl.runtime import Local
     from dmkl.store import build_store
 
     data = three_classes(60)

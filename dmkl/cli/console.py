@@ -39,7 +39,7 @@ POINTS = "tuned"  # the progress of a search
 OUTPUT_NOUNS = {"multilabel": "label", "regression": "target"}  # one output of a model, when it is no class
 F = TypeVar("F", bound=Callable[..., object])
 OPTION_SECTIONS = dict.fromkeys(("cluster", "workers", "memory", "full"), "run")
-OPTION_SECTIONS |= dict.fromkeys(("seed", "tol", "oracle", "max_time"), "solve")
+OPTION_SECTIONS |= dict.fromkeys(("seed", "tol", "method", "oracle", "max_time"), "solve")
 OPTION_SECTIONS |= dict.fromkeys(("folds", "repeats", "rule", "metric", "formulations"), "tune")
 
 
@@ -450,6 +450,11 @@ fit_options = _stacked(
         "--max-time",
         metavar="TIME",
         help="Stop after e.g. '30 m' or '2 h' with the best model so far; the same command continues the run.",
+    ),
+    click.option(
+        "--method",
+        metavar="NAME",
+        help="Algorithm of the formulation, e.g. mirror-paper: README lists them (default: its first one).",
     ),
     click.option("--oracle", metavar="NAME", help="SVM solver: smo or libsvm."),
 )

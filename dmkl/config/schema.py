@@ -155,6 +155,7 @@ def refuse_unknown(table: Mapping[str, object], known: Sequence[str], where: str
 def json_schema(
     kernels: Mapping[str, type[DataclassInstance]],
     formulations: Mapping[str, type[DataclassInstance]],
+    methods: Iterable[str],
     oracles: Iterable[str],
     cluster: type[DataclassInstance],
 ) -> Schema:
@@ -164,12 +165,13 @@ def json_schema(
     ----------
     kernels, formulations
         The dataclass of each variant's constants, by name.
-    oracles
-        Names of oracles.
+    methods, oracles
+        Names of methods, of any formulation, and of oracles.
     cluster
         The dataclass of cluster profiles.
     """
     solve = _table(SolveConfig)
+    solve["properties"]["method"]["enum"] = ["", *methods]  # "" is the default of the formulation
     solve["properties"]["oracle"]["enum"] = list(oracles)
     sections = {
         "data": _table(DataConfig),

@@ -61,6 +61,8 @@ class KernelEstimator(KernelInput):
     __doc__ = docstrings.complete(__doc__, _sections) if __doc__ else None
 
     tol: float = 1e-3
+    method: str | None = None
+    oracle: str | None = None
     max_seconds: float = np.inf
     seed: int = 0
     cluster: str = "none"
@@ -103,6 +105,8 @@ class KernelEstimator(KernelInput):
                 labels,
                 self._formulation(),
                 tol=self.tol,
+                method=self.method,
+                oracle=self.oracle,
                 seed=self.seed,
                 sample_weight=counts,
                 max_seconds=self.max_seconds,

@@ -24,6 +24,10 @@ n_jobs : int or None, default None
 SOLVING = """
 tol : float, default 1e-3
     The relative gap to certify: `fit` ends when (objective - lower bound) / |objective| is at most `tol`.
+method : str or None, default None
+    The algorithm, such as "mirror-paper"; None for the formulation's default. README lists those of each formulation.
+oracle : {"smo", "libsvm"} or None, default None
+    The SVM solver; None for "smo". Algorithms that solve no SVMs refuse "libsvm".
 max_seconds : float, default inf
     Time limit of solving, once the kernels are computed, after which the best model so far is kept with a
     `ConvergenceWarning`.

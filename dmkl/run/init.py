@@ -20,6 +20,7 @@ from dmkl.oracles import ORACLES
 from dmkl.problems import FORMULATIONS
 from dmkl.run.prepare import prepare_data
 from dmkl.runtime.jobs.profile import Profile
+from dmkl.solvers.methods import method_names
 from dmkl.version import __version__
 
 GRID = ("0.5 mean", "1 mean", "2 mean")  # a median is 0 where most values are equal
@@ -30,7 +31,7 @@ FEW_KERNELS = 100  # of more kernels, most are expected to be useless
 
 def schema() -> Table:
     """The JSON schema of configuration files, made from the registries."""
-    return json_schema(KERNELS, FORMULATIONS, ORACLES, Profile)
+    return json_schema(KERNELS, FORMULATIONS, method_names(), ORACLES, Profile)
 
 
 def schema_file() -> Path | None:

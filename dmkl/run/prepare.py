@@ -21,11 +21,11 @@ from dmkl.events import Note, Observer
 from dmkl.kernels import Bank, cheaper_computed, plan_bank
 from dmkl.kernels.functions import KERNELS
 from dmkl.kernels.plan import grid, is_constant
-from dmkl.oracles import ORACLES
 from dmkl.problems import FORMULATIONS, Formulation
 from dmkl.run.context import RunContext
 from dmkl.run.directory import KernelRecord
 from dmkl.runtime import Runtime
+from dmkl.solvers.methods import find
 from dmkl.store import Folder, KernelStore, Place, build_store, place_of, projected_bytes
 
 LISTED_VIEWS = 5  # in a note
@@ -115,8 +115,8 @@ def stored_config(store: KernelStore, overrides: Settings, environment: Settings
 def resolved(config: Config) -> Table:
     """The plain tables with the defaults of the kernels and the formulation they name; unknown names are refused."""
     tables = config.to_dict()
-    ORACLES[config.solve.oracle]
     formulation = make_formulation(config)
+    find(formulation, config.solve.method, config.solve.oracle)
     constants = formulation.constants()
     tables["formulation"]["params"] = {key: value for key, value in constants.items() if value is not None}
     for table, kernel in zip(tables["kernels"], config.kernels, strict=True):
@@ -217,7 +217,6 @@ def prepare_kernels(run: RunContext, check: Callable[[Labels], object], *, fits:
         How many fits the kernels are for: computing them at every pass pays only for few.
     """
     config, directory = run.config, run.directory
-    ORACLES[config.solve.oracle]  # an unknown name is refused before any work
     directory.check(config)
     started = time.perf_counter()
     if run.store is None:

@@ -43,8 +43,9 @@ from dmkl.run.prepare import TrainingInputs, make_formulation, prepare_kernels
 from dmkl.run.report import read_run, score_record
 from dmkl.runtime import Local
 from dmkl.solvers import Fit, describe, solve
+from dmkl.solvers.methods import find
 from dmkl.stack import KernelStack, open_stack
-from dmkl.tuning import named_candidates, refuse_labels, tune
+from dmkl.tuning import named_candidates, refuse_unfit, tune
 
 BASELINE = SolveConfig()  # baselines are solved with the default options
 SCORE_KEYS = ("metrics", "average", "best_single")  # of a summary's score; the others are times
@@ -63,8 +64,13 @@ class RunResult:
 
 def train_run(run: RunContext) -> RunResult:
     """Build (or take) the kernels, solve, save the model, score it and write the report."""
-    formulation = make_formulation(run.config)
-    inputs = prepare_kernels(run, formulation.targets)
+    formulation, solving = make_formulation(run.config), run.config.solve
+
+    def check(labels: Labels) -> None:
+        find(formulation, solving.method, solving.oracle)
+        formulation.targets(labels)
+
+    inputs = prepare_kernels(run, check)
     return finish(run, inputs, run.open_stack(), formulation)
 
 
@@ -76,7 +82,7 @@ def tune_run(run: RunContext) -> RunResult:
 
     def check(labels: Labels) -> None:
         leading_metric(labels.task, search.metric)  # an unknown or unsuitable name is refused before any work
-        refuse_labels(points, labels)
+        refuse_unfit(points, labels, solving.method, solving.oracle)
         check_folds(labels, search.folds, search.repeats)
 
     inputs = prepare_kernels(run, check, fits=search.folds * search.repeats * len(points))

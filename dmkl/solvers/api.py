@@ -242,9 +242,13 @@ def solve(
     Y = formulation.targets(labels)
     warm = _warm(start, formulation, (*Y.shape, stack.s)) if start else None
     counts = None if sample_weight is None else _counts(sample_weight, formulation, stack.n)
-    runtime = stack.runtime
+    runtime, opened = stack.runtime, None
     if client is not None:
-        stack, runtime = on_cluster(stack, client)
+        stack, opened = on_cluster(stack, client)
+        runtime = opened
+    near = stack.in_this_process() if Y.shape[1] == 1 else stack
+    if near is not stack:  # of one class only the work inside it is shared out: threads do that faster
+        stack, runtime = near, near.runtime
     problem = Problem(
         stack,
         Y,
@@ -265,8 +269,8 @@ def solve(
                 solver = chosen.solver(formulation, problem)
                 outcome = run(problem, solver, max_rounds=max_rounds, max_seconds=max_seconds, checkpoint=kept)
         finally:
-            if client is not None:
-                runtime.close()
+            if opened is not None:
+                opened.close()
     state = outcome.state
     if not outcome.converged:
         state = _bounded(state, formulation.without_kernels(problem.Y, problem.counts), tol)

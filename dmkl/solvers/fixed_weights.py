@@ -3,8 +3,9 @@
     min  1/2 ||w||^2 + C sum_i l(y_i, f(x_i) + b)      with the kernel  sum_a weights_a K_a
 
 With the hinge loss these are SVMs. Where the weighted sum fits in memory as one matrix, one pass makes it and every
-class is solved on all samples; where it does not, working-set rounds solve compact blocks of it. Any other loss is the
-problem of SpicyMKL with one kernel, no sparsity and a ridge of 1 / C, always in rounds.
+class is solved on all samples; where it does not, working-set rounds solve compact blocks of it, or a part of a block
+at a time where no block fits. Any other loss is the problem of SpicyMKL with one kernel, no sparsity and a ridge of
+1 / C, always in rounds.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from dmkl.solvers.loss_problem import Penalty, Start
 from dmkl.solvers.precision import sum_dtype
 from dmkl.solvers.problem import Problem, Solver
 from dmkl.solvers.state import MethodState, NoState, State, column, with_columns
+from dmkl.solvers.svm_by_parts import svm_by_parts
 from dmkl.solvers.working_sets import (
     BlockOptions,
     BlockProblem,
@@ -227,7 +229,7 @@ def solve_classes(
 
 @dataclass(frozen=True)
 class SvmMethod(ClassMethod):
-    """Blocks of the weighted sum, solved by the SVM oracle."""
+    """Blocks of the weighted sum, solved by the SVM oracle; by parts, through passes, where a block does not fit."""
 
     svm: FixedWeights
     weights: Float64
@@ -238,9 +240,16 @@ class SvmMethod(ClassMethod):
     def block_options(self, problem: Problem, state: State, kernels: Sequence[Samples]) -> BlockOptions:
         return {"weights": state.weights, "dtype": _dtype(problem)}
 
+    def streaming_substitute(self, problem: Problem, samples: Samples, kernels: Samples, room: int) -> StreamedKernels:
+        return StreamedKernels(problem.stack, self.weights[None], samples, room)
+
     def solve(self, problem: BlockProblem) -> BlockSolution:
         free, warm, tol = self.svm.intercept, np.abs(problem.warm.beta), OPTIONS.inner * problem.tol
         oracle, upper = ORACLES[problem.oracle], self.svm.C * problem.counts
+        if isinstance(problem.block, StreamedKernels):
+            beta, [scores] = svm_by_parts(problem.block, np.ones(1), problem.y, upper, warm, tol, intercept=free)
+            dual = svm_bounds(beta, scores, problem.y, upper, 1.0, free)[1]
+            return BlockSolution(beta, dual, svm_calls=1, oracle_calls=1)
         result = oracle(problem.array, problem.y, upper, intercept=free, alpha=warm, tol=tol)
         return BlockSolution(result.alpha * problem.y, result.dual, svm_calls=1, oracle_calls=1)
 

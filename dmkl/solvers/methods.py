@@ -92,6 +92,11 @@ def methods_of(formulation: Formulation) -> list[Method]:
     raise ConfigError(f"no method solves {type(formulation).__name__}", "register one in dmkl/solvers/methods.py")
 
 
+def method_names() -> list[str]:
+    """The names of all methods, each once."""
+    return sorted({method.name for methods in METHODS.values() for method in methods})
+
+
 def find(formulation: Formulation, method: str | None = None, oracle: str | None = None) -> Method:
     """The method of this name, or the default; ConfigError for a method or an oracle that would not be used.
 

@@ -1,6 +1,8 @@
 """The SVMs of all classes at one common combination of kernels, on compact blocks and over all samples.
 
-The blocks are solved again and again at other weights, so they are kept in memory as long as they fit (`Blocks`).
+The blocks of all kernels are solved again and again at other weights, so they are kept in memory as long as they fit
+(`Blocks`). Classes whose blocks do not fit at all are solved on the stack: one pass makes the combined matrix of every
+class's samples, on which its SVM is solved, another one multiplies every kernel by the coefficients.
 """
 
 from __future__ import annotations
@@ -17,12 +19,16 @@ from dmkl._util.machine import in_batches
 from dmkl._util.stopping import Stopped, must_stop
 from dmkl._util.types import Float64, FloatArray, Samples
 from dmkl.data.sample_sets import SampleSets
-from dmkl.oracles import ORACLES, least_hinge
+from dmkl.errors import ResourceError
+from dmkl.events import Note
+from dmkl.oracles import ORACLES, least_hinge, svm_bounds
 from dmkl.solvers.fixed_weights import FixedWeights
-from dmkl.solvers.kernel_operators import combine, multiply
+from dmkl.solvers.kernel_operators import StreamedKernels, combine, multiply
+from dmkl.solvers.precision import sum_dtype
 from dmkl.solvers.problem import Problem
 from dmkl.solvers.state import State, column, dense, with_columns
-from dmkl.solvers.working_sets import next_set, own_layers, require_room, settled_set
+from dmkl.solvers.svm_by_parts import svm_by_parts
+from dmkl.solvers.working_sets import BLOCK_MEMORY, next_set, own_layers, settled_set
 
 SetUpdate: TypeAlias = Literal["grow", "anew", "keep"]
 Cholesky: TypeAlias = tuple[Float64, bool]  # as scipy.linalg.cho_factor returns it
@@ -83,17 +89,30 @@ def solve_class(block: FloatArray, svm: ClassSvm) -> ClassSolution:
     if svm.curved:
         alpha, least = solved.alpha[support], CLASS_SVMS.free
         free = (alpha > least * C) & (alpha < (1 - least) * C)
-        curvature = _curvature(combined, support[free], products[:, free], svm.intercept)
+        F = support[free]
+        curvature = curvature_of(combined[F[:, None], F], products[:, free], svm.intercept)
     return ClassSolution(solved.alpha, float(solved.alpha.sum()), forms, solved.primal, curvature)
 
 
-def _curvature(combined: Float64, free: Samples, G: Float64, intercept: bool) -> Float64:
-    """G K_FF^-1 G' over the free samples F, G_a = (K_a beta)_F, within sum(beta) = 0 where there is an intercept."""
-    s = len(G)
-    factor = _factored(combined[free[:, None], free]) if len(free) > intercept else None
+def solve_sum(combined: FloatArray, svm: ClassSvm) -> tuple[Float64, float]:
+    """alpha and the primal value of the SVM on a combined block; `Stopped` where it is too late."""
+    if must_stop():
+        raise Stopped
+    oracle = ORACLES[svm.oracle]
+    solved = oracle(combined, svm.y, svm.C, intercept=svm.intercept, alpha=svm.warm, tol=svm.tol)
+    return solved.alpha, solved.primal
+
+
+def curvature_of(combined: Float64, G: Float64, intercept: bool) -> Float64:
+    """G K_FF^-1 G' over the free samples F, G_a = (K_a beta)_F, within sum(beta) = 0 where there is an intercept.
+
+    The combined matrix of the free samples is overwritten.
+    """
+    s, free = G.shape
+    factor = _factored(combined) if free > intercept else None
     if factor is None:
         return np.zeros((s, s))
-    solved = scipy.linalg.cho_solve(factor, np.column_stack([G.T, np.ones(len(free))]), check_finite=False)
+    solved = scipy.linalg.cho_solve(factor, np.column_stack([G.T, np.ones(free)]), check_finite=False)
     result = G @ solved[:, :s]
     if intercept:
         along = G @ solved[:, s]
@@ -126,11 +145,26 @@ class Blocks:
     leave first."""
 
     def __init__(self, problem: Problem, state: State) -> None:
-        self._problem, self._largest, self._room = problem, state.room, problem.stack.room_near(state.room)
+        self._problem, self.largest, self._room = problem, state.room, problem.stack.room_near(state.room)
         self._sets = state.working.copy()
         self._kept: dict[int, Any] = {}  # blocks, or futures of blocks, in the order of last use
         self._sizes: dict[int, int] = {}  # of the kept ones, in bytes
         self._used = 0
+        self._announced = False
+
+    def fits(self, k: int) -> bool:
+        """Whether the block of class k fits in memory; the first time that one does not, the plan is said."""
+        fits = self._bytes(k) <= self.largest
+        if not (fits or self._announced):
+            self._announced, source = True, self._problem.stack.source
+            self._problem.observer(
+                Note(
+                    f"{self._sets.sizes[k]:,} samples of class {k} take {self._bytes(k) / 1e6:,.0f} MB, "
+                    f"{self.largest / 1e6:,.0f} MB are there: every step of the weights reads the kernels in two or "
+                    f"three passes of {source.tile_bytes / 1e9:,.1f} GB"
+                )
+            )
+        return fits
 
     def follow(self, working: SampleSets) -> None:
         """Use these working sets; blocks of sets that changed are dropped."""
@@ -146,10 +180,21 @@ class Blocks:
     def batches(self, classes: Sequence[int]) -> Iterator[tuple[list[int], list[Any]]]:
         """The classes, kept ones first, as many at a time as fit, with their blocks as arguments of tasks."""
         kept_first = [k for k in classes if k in self._kept] + [k for k in classes if k not in self._kept]
-        for k in kept_first:
-            require_room(k, int(self._sets.sizes[k]), self._bytes(k), self._largest)
         for batch in in_batches(kept_first, lambda some: sum(self._bytes(k) for k in some), self._room):
+            yield from self._held(batch)
+
+    def _held(self, batch: list[int]) -> Iterator[tuple[list[int], list[Any]]]:
+        """A batch with its blocks; in smaller ones where something else in this process takes the memory."""
+        try:
             self._gather(batch)
+        except ResourceError:
+            if len(batch) == 1 and not self._kept:
+                raise
+            self._kept, self._sizes, self._used = {}, {}, 0
+            middle = (len(batch) + 1) // 2
+            for some in filter(None, (batch[:middle], batch[middle:])):
+                yield from self._held(some)
+        else:
             yield batch, [self._kept[k] for k in batch]
 
     def _gather(self, batch: list[int]) -> None:
@@ -160,15 +205,16 @@ class Blocks:
         missing = [k for k in batch if k not in self._kept]
         if not missing:
             return
-        self._sizes.update((k, self._bytes(k)) for k in missing)
-        self._used += sum(self._sizes[k] for k in missing)
+        sizes = {k: self._bytes(k) for k in missing}
         for k in [k for k in self._kept if k not in set(batch)]:
-            if self._used <= self._room:
+            if self._used + sum(sizes.values()) <= self._room:
                 break
             del self._kept[k]
             self._used -= self._sizes.pop(k)
         found = self._problem.stack.block_near([self._sets.members(k) for k in missing])
         self._kept.update(zip(missing, found, strict=True))
+        self._sizes |= sizes
+        self._used += sum(sizes.values())
 
     def _bytes(self, k: int) -> int:
         stack = self._problem.stack
@@ -203,23 +249,98 @@ class ClassSvms:
         Where the time is up, `Stopped` is raised, and the alpha of the classes that were solved are kept.
         """
         found: dict[int, ClassSolution] = {}
+        svms = {k: self._svm(k, weights, tol, curved) for k in classes}
+        fitting = [k for k in classes if self._blocks.fits(k)]
+        others = [k for k in classes if k not in set(fitting)]
         try:
-            for batch, blocks in self._blocks.batches(classes):
-                solutions = self._problem.runtime.map(solve_class, self._tasks(batch, blocks, weights, tol, curved))
-                found.update(zip(batch, solutions, strict=True))
+            for batch, blocks in self._blocks.batches(fitting):
+                tasks = ((block, svms[k]) for k, block in zip(batch, blocks, strict=True))
+                found.update(zip(batch, self._problem.runtime.map(solve_class, tasks), strict=True))
+            if others:
+                found |= self._solved_in_passes({k: svms[k] for k in others}, weights)
         finally:
             self.alpha |= {k: solution.alpha for k, solution in found.items()}
             self.svm_calls += len(found)
         return [found[k] for k in classes]
 
-    def _tasks(
-        self, batch: list[int], blocks: list[Any], weights: Float64, tol: float, curved: bool
-    ) -> Iterator[tuple[Any, ClassSvm]]:
-        for k, block in zip(batch, blocks, strict=True):
-            W = self._blocks.samples(k)
-            y = self._problem.Y.at(W, k)
-            warm = self.alpha[k] if k in self.alpha else column(self.coef, k)[W] * y
-            yield block, ClassSvm(y, self._C, self._intercept, weights, warm, tol, self._problem.oracle, curved)
+    def _svm(self, k: int, weights: Float64, tol: float, curved: bool) -> ClassSvm:
+        W = self._blocks.samples(k)
+        y = self._problem.Y.at(W, k)
+        warm = self.alpha[k] if k in self.alpha else column(self.coef, k)[W] * y
+        return ClassSvm(y, self._C, self._intercept, weights, warm, tol, self._problem.oracle, curved)
+
+    def _solved_in_passes(self, svms: dict[int, ClassSvm], weights: Float64) -> dict[int, ClassSolution]:
+        """The SVMs on the stack, without a block of all kernels: those of many classes share the passes."""
+        stack, n, room = self._problem.stack, self._problem.n, self._blocks.largest
+        solved = self._solved_on_sums(svms, weights)
+        # the products of all kernels with one class's coefficients, where a curvature is wanted and they fit
+        curved = 8 * stack.s * n <= room and all(svm.curved for svm in svms.values())
+        most = max(1, room // (8 * stack.s * n)) if curved else CLASS_SVMS.classes_at_once
+        found: dict[int, ClassSolution] = {}
+        for some in in_batches(list(svms), len, most):
+            beta = np.zeros((n, len(some)))
+            for position, k in enumerate(some):
+                beta[self._blocks.samples(k), position] = solved[k][0] * svms[k].y
+            curvatures: dict[int, Float64] = {}
+            if curved:
+                products = stack.correlate(beta)  # (s, n, classes)
+                forms = np.einsum("anm,nm->ma", products, beta)
+                curvatures = self._curvatures({k: products[:, :, p] for p, k in enumerate(some)}, solved, weights)
+            else:
+                found_forms = stack.apply(beta, np.zeros(stack.s)).forms
+                assert found_forms is not None
+                forms = found_forms
+            for k, own in zip(some, np.maximum(forms, 0.0), strict=True):
+                alpha, primal = solved[k]
+                found[k] = ClassSolution(alpha, float(alpha.sum()), own, primal, curvatures.get(k))
+        return found
+
+    def _solved_on_sums(self, svms: dict[int, ClassSvm], weights: Float64) -> dict[int, tuple[Float64, float]]:
+        """alpha and the primal value of each class on the combined matrix of its samples, or by parts of that."""
+        stack, runtime, room = self._problem.stack, self._problem.runtime, self._blocks.largest
+        dtype = sum_dtype(stack.dtype, self._problem.n, self._problem.tol)
+        sizes = {k: int(BLOCK_MEMORY.in_flight * dtype.itemsize * len(svm.y) ** 2) for k, svm in svms.items()}
+        whole = [k for k in svms if sizes[k] <= room]
+        in_tasks = bool(whole) and stack.cut_in_tasks([sizes[k] for k in whole], room)
+        found: dict[int, tuple[Float64, float]] = {}
+        for some in in_batches(whole, lambda batch: sum(sizes[k] for k in batch), np.inf if in_tasks else room):
+            sets = [self._blocks.samples(k) for k in some]
+            questions = [(svms[k],) for k in some]
+            answers = stack.answers(
+                solve_sum, questions, sets, runtime=runtime, room=room, weights=weights, dtype=dtype
+            )
+            found.update(zip(some, answers, strict=True))
+        for k in svms.keys() - found.keys():
+            svm, upper = svms[k], np.full(len(svms[k].y), svms[k].C)
+            kernels = StreamedKernels(stack, weights[None], self._blocks.samples(k), room)
+            beta, [scores] = svm_by_parts(kernels, np.ones(1), svm.y, upper, svm.warm, svm.tol, intercept=svm.intercept)
+            found[k] = beta * svm.y, svm_bounds(beta, scores, svm.y, upper, 1.0, svm.intercept)[0]
+        return found
+
+    def _curvatures(
+        self, products: dict[int, Float64], solved: dict[int, tuple[Float64, float]], weights: Float64
+    ) -> dict[int, Float64]:
+        """The curvature of each class from the products (s, n) of its coefficients; none of too many free samples."""
+        room, least, sets = self._blocks.largest, CLASS_SVMS.free * self._C, {}
+        for k in products:
+            alpha = solved[k][0]
+            free = self._blocks.samples(k)[(alpha > least) & (alpha < self._C - least)]
+            if self._intercept < len(free) and BLOCK_MEMORY.in_flight * 8 * len(free) ** 2 <= room:
+                sets[k] = free
+        found: dict[int, Float64] = {}
+        for some in in_batches(list(sets), lambda batch: sum(8 * len(sets[k]) ** 2 for k in batch), room):
+            questions = [(np.ascontiguousarray(products[k][:, sets[k]]), self._intercept) for k in some]
+            answers = self._problem.stack.answers(
+                curvature_of,
+                questions,
+                [sets[k] for k in some],
+                runtime=self._problem.runtime,
+                room=room,
+                weights=weights,
+                dtype=np.float64,
+            )
+            found.update(zip(some, answers, strict=True))
+        return found
 
     def keep(self, alpha: dict[int, Float64]) -> None:
         """Make these alpha, over the present working sets, the coefficients of their classes."""

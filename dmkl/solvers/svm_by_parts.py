@@ -2,6 +2,8 @@
 
     max_beta  y'beta - 1/2 beta' K beta,     0 <= y beta <= C,  sum(beta) = 0,      K = sum_a theta_a K_a
 
+where sum(beta) is free if there is no intercept.
+
 A round solves for a part of the samples, the others staying where they are: those outside at alpha = C pull on the
 part through its linear term. The part holds the free samples and those that violate the optimality conditions most, as
 many as fit. A pass then brings the scores of all samples up to date, and with them the certificate. So samples at
@@ -48,6 +50,8 @@ def svm_by_parts(
     alpha: Float64,
     tol: float,
     products: Float64 | None = None,
+    *,
+    intercept: bool = True,
 ) -> tuple[Float64, Float64]:
     """The SVM at these weights.
 
@@ -65,6 +69,8 @@ def svm_by_parts(
         The relative gap to reach; less precise after the most rounds, or where the time is over.
     products : array (s, n), optional
         K_a (alpha y) of every kernel, where they are known of a feasible alpha.
+    intercept : bool
+        Whether the machine has a free intercept.
 
     Returns
     -------
@@ -75,14 +81,15 @@ def svm_by_parts(
     """
     if products is None:
         alpha = np.clip(alpha, 0.0, C)
-        balance(alpha, y, C)
+        if intercept:
+            balance(alpha, y, C)
         products = kernels.products(alpha * y) if alpha.any() else np.zeros((len(theta), len(y)))
     beta = first = alpha * y
     scores, most = theta @ products, kernels.largest_sum
     total: KernelOperator | None = None  # the weighted sum, once it is worth holding
     reached = -np.inf
     for _ in range(OPTIONS.rounds):
-        primal, dual, level = svm_bounds(beta, scores, y, C, 1.0, True)
+        primal, dual, level = svm_bounds(beta, scores, y, C, 1.0, intercept)
         gap, before, reached = relative_gap(primal, dual), reached, dual
         if gap <= tol or dual <= before or must_stop():
             break
@@ -100,7 +107,7 @@ def svm_by_parts(
         exact = wanted * abs(primal) / (abs(value) + min(gap, 1.0) * abs(primal))
         low, high = np.minimum(y[part], 0.0) * C[part], np.maximum(y[part], 0.0) * C[part]
         whole = (pull, own, low, high, K.diagonal().astype(np.float64))
-        maximised(view, whole, True, False, exact, OPTIONS.steps * len(part))
+        maximised(view, whole, intercept, False, exact, OPTIONS.steps * len(part))
         change = np.zeros(len(y))
         change[part] = own - beta[part]
         beta = beta + change

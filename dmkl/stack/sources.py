@@ -429,7 +429,8 @@ class KernelChoice(Source):
     def __init__(self, base: Source, kernels: tuple[int, ...], runtime: Runtime | None = None) -> None:
         self.base, self.kernels, self.runtime = base, kernels, runtime
         self.grid, self.dtype, self.repairs, self.backend = base.grid, base.dtype, base.repairs, base.backend
-        self.s, self.on_the_spot, self.at_hand = len(kernels), base.on_the_spot, base.at_hand
+        self.s, self.on_the_spot = len(kernels), base.on_the_spot
+        self.at_hand, self.worth_holding = base.at_hand, base.worth_holding
         self.indefinite = tuple(k for k, a in enumerate(kernels) if a in base.indefinite)
         self.unproven = tuple(k for k, a in enumerate(kernels) if a in base.unproven)
 
@@ -534,7 +535,7 @@ class SamplePart(Source):
     def __init__(self, base: Source, samples: Samples, runtime: Runtime | None = None) -> None:
         self.base, self.samples, self.runtime = base, samples, runtime
         self.s, self.dtype, self.repairs, self.backend = base.s, base.dtype, base.repairs, base.backend
-        self.at_hand = base.at_hand
+        self.at_hand, self.worth_holding = base.at_hand, base.worth_holding
         self.indefinite, self.unproven = base.indefinite, base.unproven
         spans = [base.grid.span(block) for block in range(base.grid.blocks)]
         shares = [np.searchsorted(samples, (span.start, span.stop)) for span in spans]

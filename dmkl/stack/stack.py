@@ -300,6 +300,21 @@ class KernelStack(TileReader):
         there._definite = self._definite
         return there
 
+    def in_this_process(self) -> KernelStack:
+        """The same kernels with tasks in threads of this process, as many as there are workers.
+
+        This stack itself where workers are on other machines, or hold tiles that had to be computed or fetched."""
+        runtime = self.runtime
+        if self.source.worth_holding or not (runtime.remote and runtime.together):
+            return self
+        if self.parent is not None:
+            part = self.parent.in_this_process().restrict(self._in_parent)
+            part.observer = self.observer
+            return part
+        here = self.over(self.source, runtime=Local(runtime.workers), backend=self.source.backend)
+        here._definite, here.observer = self._definite, self.observer
+        return here
+
     def over(
         self,
         source: Source,

@@ -27,6 +27,7 @@ from dmkl.problems import FORMULATIONS, Formulation
 from dmkl.problems.base import Candidates, Constant, Values
 from dmkl.runtime import Local, Runtime
 from dmkl.solvers import describe, grid
+from dmkl.solvers.methods import find
 from dmkl.stack import KernelStack
 from dmkl.tuning.fold_path import FoldPath, open_on_worker, scores_along, scores_on_worker
 from dmkl.tuning.selection import FoldScore, Tuned, check_rule, choose, table_of
@@ -279,10 +280,13 @@ def named_candidates(
     return found
 
 
-def refuse_labels(candidates: Iterable[Tables], labels: Labels) -> None:
-    """Raise an error before any work if one of the formulations is not for these labels or targets."""
+def refuse_unfit(candidates: Iterable[Tables], labels: Labels, method: str, oracle: str) -> None:
+    """Raise an error before any work if one of the formulations is not for these labels or targets, or has no such
+    method or oracle."""
     for cls, values in candidates:
-        grid(cls, **cls.usual_values(labels, values))[0].targets(labels)
+        first = grid(cls, **cls.usual_values(labels, values))[0]
+        first.targets(labels)
+        find(first, method, oracle)
 
 
 def all_candidates(asked: Iterable[Candidate], stack: KernelStack, labels: Labels) -> list[Formulation]:

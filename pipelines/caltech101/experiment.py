@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
+from pipelines.common.categories.methods import SUM
 from pipelines.common.categories.protocol import Collection, compare
-from pipelines.common.categories.tables import EDGE, banks_table, edge, methods_table, sentences
+from pipelines.common.categories.tables import (
+    EDGE,
+    banks_table,
+    differences_table,
+    edge,
+    margins,
+    methods_table,
+    sentences,
+)
 from pipelines.common.experiment import Context, Goal, Outcome
 from pipelines.common.views import PAPER_VIEWS, caltech101, caltech101_splits
 
@@ -25,12 +34,17 @@ def run(context: Context) -> Outcome:
     some = f"{few} of the classes"
     tables = (
         methods_table(f"The four views of the paper, widths {main}", cells, paper),
+        differences_table(f"VSKL against the others, widths {main}", cells, four.splits[0]),
         methods_table(f"The paper's range read literally: widths {literal}", every[literal], paper),
         banks_table(f"What was tried: other widths and scalings of the same four views, {some}", tried, banks),
         methods_table(f"All {len(views)} views, widths {main}, {some}", nine, {}),
     )
-    what = "VSKL (best q) above the SVM on the sum of the same kernels, points; widths"
-    goals = [Goal(f"{what} {name}", edge(cells), ">=", EDGE) for name, cells in every.items()]
+    more = float(margins(cells)[SUM].mean())
+    goals = [Goal("VSKL (q by validation) above the SVM on the sum of the same kernels, points", more, ">=", EDGE)]
     theirs = max(value[0] for name, value in context.paper.items() if name.startswith("VSKL"))
-    best = f"In the paper VSKL is {theirs - context.paper['SVM on the sum'][0]:.1f} points above the SVM on the sum."
+    best = (
+        f"In the paper VSKL is {theirs - context.paper['SVM on the sum'][0]:.1f} points above the SVM on the sum. With "
+        f"its range of widths read literally, VSKL q=2 is {edge(every[literal]):+.1f} points above here, on "
+        f"{len(every[literal])} split."
+    )
     return Outcome(tables, goals, [best, *sentences(tried)])

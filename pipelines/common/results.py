@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from pipelines.common import claims
 from pipelines.common.experiment import PIPELINES, Experiment, Row, known
 from pipelines.common.record import path_of, read
 
@@ -18,10 +19,17 @@ rounds sums in another order, so that last digits differ, and occasionally a cou
 `../shared/DATA.md`.
 """
 
+CLAIMS = """
+## The papers' tables and figures
+
+Each line is a claim of a paper, and the outcome of the experiment here that tests it. A number is that of the goal in
+the experiment's chapter, with the limit in brackets.
+"""
+
 
 def markdown() -> str:
     """The page."""
-    parts = [HEAD, _overview()]
+    parts = [HEAD, CLAIMS, table_text(claims.rows(_anchor), {}), "## The experiments", _overview()]
     for name in known():
         experiment, record = Experiment.load(name), read(name)
         parts.append(_chapter(experiment, record))

@@ -29,7 +29,9 @@ def run(context: Context) -> Outcome:
         ),
         Table(f"Above the optimum by epochs, {context.settings['epochs_n']} digits", by_epochs, formats=FORMATS),
     )
-    return Outcome(tables, goals(context, grown, by_kernels), remarks(grown), {"mnist": panels(by_epochs, by_kernels)})
+    return Outcome(
+        tables, goals(context, grown, by_kernels), remarks(grown, by_kernels), {"mnist": panels(by_epochs, by_kernels)}
+    )
 
 
 def usual(context: Context, n: int) -> Wanted:
@@ -95,15 +97,20 @@ def goals(context: Context, grown: list[Row], by_kernels: list[Row]) -> list[Goa
         for row in grown
         if row["paper"] is not None
     ]
+    growth = exponent(by_kernels, "kernels", "online updates")
+    return [*found, Goal("growth of stage 1's updates with kernels, exponent: more kernels, fewer", growth, "<=", 0.0)]
+
+
+def remarks(grown: list[Row], by_kernels: list[Row]) -> list[str]:
+    """How the cost grows with kernels; and with n, of those sizes that are solved to the same tolerance."""
     growth = exponent(by_kernels, "kernels", "seconds")
-    return [*found, Goal("growth of seconds with kernels, exponent", growth, "<=", 1.0, measured=True)]
-
-
-def remarks(grown: list[Row]) -> list[str]:
-    """How the cost grows with n, of those sizes that are solved to the same tolerance."""
+    kernels = (
+        "The paper says that more kernels make for fewer iterations of stage 1, as its bound does. Seconds of the "
+        f"exact stage to the same gap grow with the number of kernels to the power of {growth:.2f}."
+    )
     alike = [row for row in grown if row["gap"] <= 0.011]
     if len(alike) < 2:
-        return []
+        return [kernels]
     seconds, support = (exponent(alike, "training digits", key) for key in ("seconds", "support"))
     first, last = (f"{row['training digits']:,}" for row in (alike[0], alike[-1]))
     words = (
@@ -111,7 +118,7 @@ def remarks(grown: list[Row]) -> list[str]:
         f"with coefficients with {support:.2f}. A certificate looks at every sample against all of those, which can "
         "lift the exponent above 1: the paper's number of steps does not depend on n, but what a step costs does."
     )
-    return [words]
+    return [kernels, words]
 
 
 def panels(by_epochs: list[Row], by_kernels: list[Row]) -> list[Panel]:

@@ -78,6 +78,8 @@ def waited(runtime: Runtime, seconds: float) -> float:
     if not runtime.remote:
         return 0.0
     rows = runtime.timeline().to_dict()["rows"]
+    if not rows:  # the coordinator did all of it
+        return 0.0
     return 1.0 - sum(row["seconds"] for row in rows) / (seconds * runtime.workers)
 
 
