@@ -21,7 +21,7 @@ from dmkl._util.types import Array, Float64
 from dmkl.cli.main import main
 from dmkl.config import KernelConfig, construct, parse_config
 from dmkl.data import Dataset, View, make_labels, make_view
-from dmkl.errors import ConfigError
+from dmkl.errors import ConfigError, StoreError
 from dmkl.kernels import KERNELS, Bank, plan_bank
 from dmkl.kernels.plan import computing_ns
 from dmkl.runtime import Local
@@ -325,6 +325,14 @@ def test_a_damaged_tile_is_computed_again(store: KernelStore, tmp_path: Path) ->
     assert len(stack.news()) == 1
 
 
+def test_a_tile_of_which_one_views_samples_are_lost_too_is_named(store: KernelStore, tmp_path: Path) -> None:
+    mine = KernelStore(Path(shutil.copytree(store.path, tmp_path / "copy.zarr")))
+    flip_a_bit(mine.tile_path(0, 1), 50)
+    flip_a_bit(mine.path / "views/1/values/c/0/0", 50)
+    with pytest.raises(StoreError, match="the samples that it was computed from are lost too"):
+        open_stack(mine.path, backend="disk").combine(np.ones(mine.s))
+
+
 def test_new_samples_are_predicted_by_the_same_kernels(data: Dataset) -> None:
     """Training samples in the place of new ones get the values and scores of training."""
     views = {name: np.asarray(view.values) for name, view in data.views.items()}
@@ -370,7 +378,7 @@ def test_from_toml_to_predictions(
         assert main(["info", str(run / "kernels.zarr")]) == 0
         text = capsys.readouterr().out
         assert "a*b/rbf(width=2 median)" in text
-        assert "a+b/intersection(weights=1:3)" in text
+        assert "a+b/intersection(weights=3:1)" in text
     lacking = Dataset({"a": data.views["a"]}, data.labels)
     save_npz(tmp_path / "lacking.npz", lacking)
     assert main(["predict", str(run), str(tmp_path / "lacking.npz"), "-q", "-o", str(tmp_path / "q.csv")]) == 4

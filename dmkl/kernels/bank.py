@@ -67,8 +67,8 @@ class BankKernel:
     normalise: tuple[str, ...] = ()
     trace: float = 0.0  # sum of the training diagonal, after 'unit-diagonal'
     columns: Columns = None  # of its view that it is computed from
-    others: tuple[Part, ...] = ()  # whose functions, of the same class, are multiplied with this view's,
-    weights: tuple[float, ...] = ()  # or averaged with these weights, one for each view, that sum to 1
+    others: tuple[Part, ...] = ()  # whose functions, of the same class, are multiplied with this view's
+    weights: tuple[float, ...] = ()  # or, if there are weights, averaged; one for each view, of sum 1
 
     @property
     def views(self) -> Views:
@@ -160,10 +160,12 @@ class BankKernel:
             values = [function.precise(own) if precise else function.evaluate(own) for function, own in pairs]
         except (OverflowError, ZeroDivisionError):  # of a parameter: arrays overflow without an exception
             raise DataError(f"kernel {self.name} overflows or is not a number", "use other parameters") from None
+        if not self.others:
+            return values[0]
         with np.errstate(over="ignore", invalid="ignore"):  # what overflows is refused later
-            if self.weights:
-                values = [weight * own for weight, own in zip(self.weights, values, strict=True)]
-            return functools.reduce(np.add if self.weights else np.multiply, values)
+            if not self.weights:
+                return functools.reduce(np.multiply, values)
+            return functools.reduce(np.add, (weight * own for weight, own in zip(self.weights, values, strict=True)))
 
     def scale(self, n: int, grand_mean: float) -> float:
         """The factor of 'unit-trace' or 'unit-mean'; centring takes n times the grand mean from the trace."""

@@ -111,12 +111,17 @@ def _views_of_kernels(config: KernelConfig, train: Dataset) -> list[list[View]]:
     return [found]
 
 
+def _weights(config: KernelConfig, views: Sequence[View]) -> list[float]:
+    """The given weights of the views, in their order."""
+    given = dict(zip(config.views, config.weights, strict=True)) if config.weights else {}
+    return [given[view.name] for view in views if given]
+
+
 def _shares(config: KernelConfig, views: Sequence[View]) -> tuple[float, ...]:
     """The weights of the views in a mean, of sum 1; none of a product or a single view."""
     if config.combine != "mean":
         return ()
-    given = dict(zip(config.views, config.weights, strict=True)) if config.weights else {}
-    weights = [given.get(view.name, 1.0) for view in views]
+    weights = _weights(config, views) or [1.0] * len(views)
     return tuple(weight / sum(weights) for weight in weights)
 
 
@@ -207,7 +212,7 @@ def _fitted(
     params: Parameters,
     scales: dict[tuple[str, str, Columns], Scales],
 ) -> BankKernel:
-    weights = {"weights": ":".join(f"{weight:g}" for weight in config.weights)} if config.weights else {}
+    weights = {"weights": ":".join(f"{weight:g}" for weight in _weights(config, views))} if config.weights else {}
     text = ", ".join(f"{key}={value}" for key, value in {**params, **weights}.items())
     among = SIGNS[config.combine].join(view.name for view in views)
     name = f"{among}{'' if number is None else f'[{number}]'}/{config.kernel}({text})"

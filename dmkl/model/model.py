@@ -103,9 +103,7 @@ class Model:
     @property
     def batch_rows(self) -> int:
         """The number of new samples whose kernel values against all support samples fit into a batch."""
-        views = max(
-            (len(kernel.views) for kernel in self.bank.kernels), default=1
-        )  # whose distances are in memory together
+        views = max(len(kernel.views) for kernel in self.bank.kernels)  # whose distances are in memory together
         return max(1, min(OPTIONS.largest_batch, int(OPTIONS.batch_bytes / (8 * views * max(1, len(self.samples))))))
 
     def predict(self, scores: Float64) -> Labels:
@@ -272,7 +270,8 @@ def make_model(source: TrainingKernels, fit: Fit, kernels: list[int] | None = No
         if bank.centred:
             constant = ((row_means @ coef).T - np.outer(totals, grand_means)) * weights * scales
     support = np.flatnonzero(coef.any(axis=1)) if not shift.any() else np.arange(n)
-    views = {name: entry for name, entry in source.views.entries.items() if name in bank.view_kinds}
+    used = bank.view_kinds
+    views = {name: entry for name, entry in source.views.entries.items() if name in used}
     return Model(
         bank=bank,
         views={
