@@ -6,7 +6,7 @@ import tomllib
 from dataclasses import dataclass
 from typing import Any
 
-from pipelines.common.experiment import PIPELINES, Experiment, Row
+from pipelines.common.experiment import PIPELINES, Experiment, Row, known
 from pipelines.common.record import read
 
 FILE = PIPELINES / "claims.toml"
@@ -58,7 +58,7 @@ def rows(anchor: Any) -> list[Row]:
     """The lines of the table; `anchor` turns the title of an experiment into that of its chapter."""
     found = []
     for paper, theirs in claims().items():
-        for claim in theirs:
+        for claim in (claim for claim in theirs if claim.experiment in known()):
             verdict, numbers = claim.outcome()
             words = f"**{verdict}**" if claim.goals else verdict
             title = Experiment.load(claim.experiment).words["title"]
