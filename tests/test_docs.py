@@ -58,6 +58,18 @@ def test_places_can_be_imported(page: Path) -> None:
         assert resolve_name(place)
 
 
+@pytest.mark.parametrize("page", sorted((DOCS / "papers").glob("[!R]*.md")), ids=names)
+def test_the_code_that_a_paper_is_walked_to_exists(page: Path) -> None:
+    """Functions, classes and options in the second column of its table, each part of `Class.method`."""
+    source = "\n".join(path.read_text() for path in sorted((ROOT / "dmkl").rglob("*.py")))
+    rows = [line.split(" | ")[1] for line in page.read_text().splitlines() if line.startswith("| ")]
+    code = [name for row in rows for name in re.findall(r"`([A-Za-z_][\w.]*)", row) if not name.startswith("dmkl")]
+    assert len(code) > 5
+    for name in code:
+        for part in name.split("."):
+            assert re.search(rf"\b{part}\b", source), name
+
+
 @pytest.mark.parametrize("page", [page for page in PAGES if page != GENERATED], ids=names)
 def test_pages_are_short(page: Path) -> None:
     words = len(page.read_text().split())
