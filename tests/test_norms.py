@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from dmkl.problems.norms import MixedNorm
+from dmkl.problems.vskl import VSKL
 
 GROUPS = np.array([0, 1, 0, 2, 1, 0])
 RHOS = [1.0, 16 / 15, 1.2, 4 / 3, 1.5, 2.0, 16 / 7, 4.0, 22.0]
@@ -53,15 +54,17 @@ def test_values_are_homogeneous_at_any_scale(norms: np.ndarray, factor: float, r
     assert norm.regulariser(norms * factor) == pytest.approx(norm.regulariser(norms) * factor**2, rel=1e-9)
 
 
-@pytest.mark.parametrize("q", [1.0, 1.5, 2.0, 8.0, np.inf])
+@pytest.mark.parametrize("q", [0.5, 0.51, 0.75, 0.99, 1.0, 1.5, 2.0, 8.0, np.inf])
 def test_vskl_is_the_formula_of_the_paper(q: float) -> None:
     rng = np.random.default_rng(0)
     w, D = rng.random(6), rng.random(6)
-    norm = MixedNorm(GROUPS, 1.0 if np.isinf(q) else 2 * q / (2 * q - 1))
+    norm = VSKL(q=q).norm(GROUPS)
     u = np.array([w[j == GROUPS].sum() for j in range(3)])
     M = np.array([D[j == GROUPS].max() for j in range(3)])
     if np.isinf(q):
         primal, dual = 0.5 * u.max() ** 2, 0.5 * np.sqrt(M).sum() ** 2
+    elif q == 0.5:
+        primal, dual = 0.5 * u.sum() ** 2, 0.5 * M.max()
     else:
         primal = 0.5 * (u ** (2 * q)).sum() ** (1 / q)
         dual = 0.5 * (M ** (q / (2 * q - 1))).sum() ** ((2 * q - 1) / q)

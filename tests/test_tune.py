@@ -258,7 +258,7 @@ def test_values_as_people_write_them() -> None:
     ("names", "values", "message"),
     [
         (["vskl"], {"Q": [1]}, "no formulation here has a constant 'Q'"),
-        (["vskl", "l1"], {"q": [0.5]}, r"q should be in \[1, inf\]"),
+        (["vskl", "l1"], {"q": [0]}, r"q should be in \(0, inf\]"),
         (["l1"], {"C": [1, -1]}, "C should be positive"),
         (["l1"], {"C": 3}, "should be a list"),
         (["l1"], {"C": ["many"]}, "the grid of l1: C should be a number"),

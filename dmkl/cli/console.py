@@ -155,7 +155,8 @@ class StageLines:
         ]
         if record["svm_calls"]:  # not every solver calls an SVM
             facts.append(count(record["svm_calls"], "SVM call"))
-        proof = "proved" if record["converged"] else "NOT proved to the tolerance"
+        ended = f"ended by {record['rule']}" if record.get("rule") else "NOT proved to the tolerance"
+        proof = "proved" if record["converged"] else ended
         facts.append(f"gap {short(record['gap'])} ({proof})")
         self._console.line("train", *facts, seconds=record["seconds"])
 
@@ -185,7 +186,7 @@ def conclude(console: Console, result: RunResult, config: Config) -> None:
         raise DeadlineReached(
             f"out of time with a gap of {gap} after {rounds}", f"{best} with a larger --max-time to continue"
         )
-    if not record["converged"]:
+    if not (record["converged"] or record.get("rule")):
         raise SolverError(
             f"the gap is {gap} after {rounds}, above the tolerance of {config.solve.tol:g}",
             f"the best model found is in {path}; raise solve.tol or solve.max_rounds and train again",

@@ -80,8 +80,10 @@ class VSKLClassifier(WeightedClassifier):
     Parameters
     ----------
     q : float, default 2.0
-        In [1, inf]. With q = inf the largest group alone is penalised, 1/2 max_j (sum_{a in j} ||w_a||)^2, so every
-        group is used; a smaller q uses fewer groups.
+        In (0, inf]. With q = inf the largest group alone is penalised, 1/2 max_j (sum_{a in j} ||w_a||)^2, so every
+        group is used; a smaller q prefers the better groups. Below 1 (composite kernel learning) hardly any weight is
+        left for the others; q = 1/2 is `L1MKLClassifier`. Below 1/2 the others have none, and the problem is not
+        convex: the model is a stationary point, and `gap_` only bounds how much better another one can be.
     C : float, default 1.0
         Factor of the losses, positive. A larger C fits the training samples more closely.
     <shared parameters>

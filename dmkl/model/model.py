@@ -293,6 +293,7 @@ def make_model(source: TrainingKernels, fit: Fit, kernels: list[int] | None = No
             "objective": np.atleast_1d(fit.objective).tolist(),
             "dual": np.atleast_1d(fit.dual).tolist(),
             "converged": fit.converged,
+            "rule": fit.rule,
             "passes": fit.passes,
             "rounds": fit.rounds,
             "svm_calls": fit.svm_calls,

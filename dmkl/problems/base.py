@@ -38,10 +38,15 @@ def describe(formulation: Formulation, *, without: str = "") -> str:
     return " ".join(words)
 
 
+def require_positive(name: str, value: float) -> None:
+    """Refuse a constant that is not positive and finite (ConfigError)."""
+    if not (value > 0 and np.isfinite(value)):
+        raise ConfigError(f"{name} should be positive and finite, not {value}")
+
+
 def require_positive_C(C: float) -> None:
     """Refuse a C that is not positive and finite (ConfigError)."""
-    if not (C > 0 and np.isfinite(C)):
-        raise ConfigError(f"C should be positive and finite, not {C}")
+    require_positive("C", C)
 
 
 @dataclass(frozen=True)

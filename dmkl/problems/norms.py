@@ -4,7 +4,7 @@ With u_j = sum_{a in j} ||w_a|| the regulariser of kernels, l1 inside a group an
 R = 1/2 ||u||_sigma^2. Its conjugate in the dual variables is Omega(D) = 1/2 ||N||_rho^2, N_j = max_{a in j} sqrt(D_a),
 1/rho + 1/sigma = 1. One family holds FORMULATIONS section 1:
 
-    VSKL(q)    groups as given, sigma = 2q          rho = 2q / (2q - 1)
+    VSKL(q)    groups as given, sigma = 2q          rho = 2q / (2q - 1), and q = 1/2 is L1MKL
     L1MKL      one group                            rho = 2
     LpMKL(p)   one kernel a group, sigma = 2p/(p+1)   rho = 2p / (p - 1), and p = 1 is L1MKL
 
@@ -105,6 +105,28 @@ class MixedNorm:
         """Initial weights (s,): the same total for every group, divided equally among its kernels."""
         radii = np.ones(self.count)
         return (self.slope(radii) / np.bincount(self.groups))[self.groups]
+
+
+@dataclass(frozen=True)
+class ConcaveNorm(MixedNorm):
+    """l1 inside a group and an exponent below 1 across groups: R = 1/2 (sum_j u_j^sigma)^(2/sigma) is not convex.
+
+    The largest convex function below R is 1/2 (sum_a ||w_a||)^2, so the conjugate is that of one group: rho is inf.
+    """
+
+    exponent: float
+
+    @property
+    def sigma(self) -> float:
+        return self.exponent
+
+    def tangent(self, norms: Float64) -> Float64:
+        """(s,): eta_g(a)^2 at these ||w_a||; 1/2 (sum_a ||w_a|| / eta_g(a))^2 is not below R, and equal to it there."""
+        totals = self.total(norms)
+        shares = totals / max(float(totals.max()), TINY)
+        power = (1 - self.sigma) / self.sigma
+        eta = shares ** (1 - self.sigma) / (shares[shares > 0] ** self.sigma).sum() ** power
+        return np.asarray(np.square(eta)[self.groups])
 
 
 def _half_squared(values: Float64, exponent: float) -> float:

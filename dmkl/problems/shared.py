@@ -6,8 +6,8 @@
     max    min_p max_k H_k(p)
 
 Both are convex in p, which has one entry for each kernel, and every SVM gives a cut and a curvature in p. So both are
-solved by bundle methods (`dmkl/solvers/shared_sum.py` and `shared_max.py`); of the worst class there is also the
-paper's stochastic approximation over sampled classes.
+solved by bundle methods (`dmkl/solvers/shared_sum.py` and `shared_max.py`). The paper's own steps, along the gradients
+of all classes or of sampled ones, are there too.
 """
 
 from __future__ import annotations
@@ -43,9 +43,14 @@ class SharedMKL(BoundedByC):
     delta : float
         For the mode "max": classes are sampled by (1 - delta) gamma + delta / m, delta in [0, 1].
     eta : float
-        For the mode "max": the constant step size of the paper's stochastic approximation; 0 takes scale-free steps.
+        For the mode "max" and the method "mirror-paper": the constant size of the paper's steps; 0 takes scale-free
+        steps.
     batch : int
         For the mode "max": the number of classes that are sampled at once.
+    stop : {"gap", "paper"}
+        What ends a run: the gap at the tolerance; or, if it comes first, the paper's rule, that a step changes the
+        average of the weights by less than 1 %. The rule is for the paper's methods, "sa-paper" and "mirror-paper". The
+        gap is certified either way.
 
     Raises
     ------
@@ -74,6 +79,7 @@ class SharedMKL(BoundedByC):
     delta: float = field(default=0.2, metadata=MINOR)
     eta: float = field(default=0.0, metadata=MINOR)
     batch: int = field(default=1, metadata=MINOR)
+    stop: str = field(default="gap", metadata=MINOR)
 
     def __post_init__(self) -> None:
         require_positive_C(self.C)
@@ -85,6 +91,8 @@ class SharedMKL(BoundedByC):
             raise ConfigError(f"eta should be positive, or 0 for scale-free steps, not {self.eta}")
         if not (isinstance(self.batch, int) and self.batch >= 1):
             raise ConfigError(f"batch should be a whole number of at least 1, not {self.batch}")
+        if self.stop not in ("gap", "paper"):
+            raise ConfigError(f"stop should be gap or paper, not '{self.stop}'")
 
     def without_kernels(self, Y: Targets, counts: Float64) -> WithoutKernels:
         alone = WithoutKernels.of(loss_of("hinge").counting(self.C * counts), Y, intercept=self.intercept)

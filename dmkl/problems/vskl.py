@@ -10,15 +10,15 @@ All three are one family (`dmkl.problems.norms`), and each class is a problem of
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 import numpy as np
 
 from dmkl._util.types import Samples
 from dmkl.errors import ConfigError
-from dmkl.problems.base import Candidates, require_positive_C
-from dmkl.problems.norms import MixedNorm
+from dmkl.problems.base import MINOR, Candidates, require_positive, require_positive_C
+from dmkl.problems.norms import ConcaveNorm, MixedNorm
 from dmkl.problems.uniform import BoundedByC
 
 
@@ -31,6 +31,11 @@ class MixedNormMKL(BoundedByC):
     def norm(self, groups: Samples) -> MixedNorm:
         """The regulariser of kernels in these groups (s,)."""
 
+    @property
+    def mirror_step(self) -> float:
+        """The constant of the step sizes of the method "mirror-paper"."""
+        return 1.0
+
 
 @dataclass(frozen=True)
 class VSKL(MixedNormMKL):
@@ -41,9 +46,14 @@ class VSKL(MixedNormMKL):
     Parameters
     ----------
     q : float
-        In [1, inf]; with q = inf every group is used equally, smaller values prefer the better groups.
+        In (0, inf]; with q = inf every group is used equally, smaller values prefer the better groups. Below 1 it is
+        composite kernel learning; q = 1/2 is L1MKL, whatever the groups. Below 1/2 few groups have any weight, and the
+        problem is not convex: the solution is a stationary point, of which the gap proves little.
     C : float
         How much the loss counts against the regulariser, positive.
+    step : float
+        For the method "mirror-paper": the constant A of the paper's step sizes A sqrt(log n_max) / (|G'| sqrt t), where
+        n_max is the number of kernels of the largest group and G' the gradient. Positive.
 
     Raises
     ------
@@ -68,16 +78,26 @@ class VSKL(MixedNormMKL):
 
     q: float = 2.0
     C: float = 1.0
+    step: float = field(default=1.0, metadata=MINOR)
 
     usual: ClassVar[Candidates] = {"q": (1.0, 1.5, 2.0, 3.0, 8.0, np.inf), **BoundedByC.usual}
 
     def __post_init__(self) -> None:
         require_positive_C(self.C)
-        if not self.q >= 1:
-            raise ConfigError(f"q should be in [1, inf], not {self.q}")
+        require_positive("step", self.step)
+        if not self.q > 0:
+            raise ConfigError(f"q should be in (0, inf], not {self.q}")
 
     def norm(self, groups: Samples) -> MixedNorm:
+        if self.q < 0.5:
+            return ConcaveNorm(groups, np.inf, 2 * self.q)
+        if self.q == 0.5:
+            return MixedNorm(np.zeros_like(groups), 2.0)
         return MixedNorm(groups, 1.0 if np.isinf(self.q) else 2 * self.q / (2 * self.q - 1))
+
+    @property
+    def mirror_step(self) -> float:
+        return self.step
 
 
 @dataclass(frozen=True)
@@ -90,11 +110,13 @@ class L1MKL(MixedNormMKL):
     ----------
     C : float
         How much the loss counts against the regulariser, positive.
+    step : float
+        For the method "mirror-paper": the constant A of the step sizes, as for VSKL. Positive.
 
     Raises
     ------
     ConfigError
-        If C is not positive and finite.
+        If a constant is out of its range.
 
     Examples
     --------
@@ -112,12 +134,18 @@ class L1MKL(MixedNormMKL):
     )
 
     C: float = 1.0
+    step: float = field(default=1.0, metadata=MINOR)
 
     def __post_init__(self) -> None:
         require_positive_C(self.C)
+        require_positive("step", self.step)
 
     def norm(self, groups: Samples) -> MixedNorm:
         return MixedNorm(np.zeros_like(groups), 2.0)
+
+    @property
+    def mirror_step(self) -> float:
+        return self.step
 
 
 @dataclass(frozen=True)

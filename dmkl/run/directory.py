@@ -289,6 +289,7 @@ class TrainRecord(TypedDict):
     gap: float
     converged: bool
     out_of_time: bool
+    rule: str  # that ended it in place of the tolerance, in words; empty if there is none
     objective: list[float]
     backend: str
     peak_bytes: int

@@ -225,6 +225,7 @@ def _train_record(fit: Fit, stack: KernelStack, seconds: float) -> TrainRecord:
         "gap": fit.worst_gap,
         "converged": fit.converged,
         "out_of_time": fit.out_of_time,
+        "rule": fit.rule,
         "objective": np.atleast_1d(fit.objective).tolist(),
         "backend": stack.backend,
         "peak_bytes": peak_resident(),

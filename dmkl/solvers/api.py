@@ -67,6 +67,9 @@ class Fit:
         Whether every gap is at most the tolerance.
     out_of_time : bool
         Whether `max_seconds` ended the run, or a request to stop.
+    rule : str
+        The rule that ended the run in place of the tolerance, in words, for formulations that ask for one
+        (`SharedMKL(stop="paper")`); empty for all others. The gap is certified as ever.
     classes : tuple of str
         Names of the classes or labels, in the order of the columns of `coef`.
     task : str
@@ -98,6 +101,7 @@ class Fit:
     rounds: int
     converged: bool
     out_of_time: bool
+    rule: str
     classes: tuple[str, ...]
     task: str
     history: list[dict[str, float]]
@@ -204,7 +208,8 @@ def solve(
     Warns
     -----
     ConvergenceWarning
-        Of scikit-learn: if a gap is above `tol`. It says what to try.
+        Of scikit-learn: if a gap is above `tol`, and no rule of the formulation's own ended the run. It says what to
+        try.
 
     Raises
     ------
@@ -287,6 +292,7 @@ def solve(
         rounds=state.round,
         converged=outcome.converged,
         out_of_time=outcome.out_of_time,
+        rule=outcome.rule,
         classes=labels.classes,
         task=labels.task,
         history=outcome.history,
@@ -294,7 +300,7 @@ def solve(
     )
     if interrupt.made:
         raise SolveInterrupted(fit)
-    if warn and not fit.converged:
+    if warn and not (fit.converged or fit.rule):
         _warn(fit, problem, max_rounds)
     return fit
 

@@ -42,6 +42,7 @@ class Outcome:
     state: State
     converged: bool
     out_of_time: bool = False  # or somebody asked it to stop
+    rule: str = ""  # of the algorithm's own, that ended it above the tolerance
     history: list[dict[str, float]] = field(default_factory=list)
 
 
@@ -72,7 +73,8 @@ def run(
     Returns
     -------
     Outcome
-        The last state. The loop also ends when nothing has moved for some rounds (`LoopOptions`).
+        The last state. The loop also ends when the algorithm has a rule of its own that ends it (`MethodState.rule`),
+        and when nothing has moved for some rounds (`LoopOptions`).
     """
     with deadline(max_seconds):
         return _run(problem, solver, max_rounds, checkpoint)
@@ -89,7 +91,7 @@ def _run(problem: Problem, solver: Solver, max_rounds: int, checkpoint: Checkpoi
     if checkpoint and begins and not must_stop():  # what was cut short is better done again
         save_state(checkpoint.path, outcome.state, checkpoint.identity)
     best, idle = np.inf, 0
-    while (outcome.state.gap > problem.tol).any():
+    while (outcome.state.gap > problem.tol).any() and not outcome.state.own.rule(problem.tol):
         # at least one round a run where there is time for one, so that repeated calls make progress
         outcome.out_of_time = must_stop() or (bool(outcome.history) and seconds_left() <= 0)
         if outcome.out_of_time or outcome.state.round >= max_rounds or idle >= OPTIONS.stalled:
@@ -118,7 +120,8 @@ def _run(problem: Problem, solver: Solver, max_rounds: int, checkpoint: Checkpoi
     if (outcome.state.gap > problem.tol).any():
         outcome.state = solver.leave(problem, outcome.state)
     outcome.converged = bool((outcome.state.gap <= problem.tol).all())
-    outcome.out_of_time = outcome.out_of_time and not outcome.converged
+    outcome.rule = "" if outcome.converged else outcome.state.own.rule(problem.tol)
+    outcome.out_of_time = outcome.out_of_time and not (outcome.converged or outcome.rule)
     return outcome
 
 

@@ -20,7 +20,7 @@ from dmkl.problems.obscure import Obscure
 from dmkl.problems.shared import SharedMKL
 from dmkl.problems.spicy import SpicyMKL
 from dmkl.problems.uniform import UniformMKL
-from dmkl.problems.vskl import L1MKL, VSKL, LpMKL
+from dmkl.problems.vskl import L1MKL, VSKL, LpMKL, MixedNormMKL
 from dmkl.solvers.problem import Problem, Solver
 
 DEFAULT_ORACLE: Final = "smo"
@@ -129,6 +129,14 @@ def _other_loss(formulation: UniformMKL) -> bool:
     return formulation.loss != "hinge"
 
 
+def _not_convex(formulation: MixedNormMKL) -> bool:
+    return isinstance(formulation, VSKL) and formulation.q < 0.5
+
+
+def _convex(formulation: MixedNormMKL) -> bool:
+    return not _not_convex(formulation)
+
+
 def _sum(formulation: SharedMKL) -> bool:
     return formulation.mode == "sum"
 
@@ -137,21 +145,32 @@ def _max(formulation: SharedMKL) -> bool:
     return formulation.mode == "max"
 
 
+def _sum_to_gap(formulation: SharedMKL) -> bool:
+    return _sum(formulation) and formulation.stop == "gap"
+
+
+def _max_to_gap(formulation: SharedMKL) -> bool:
+    return _max(formulation) and formulation.stop == "gap"
+
+
 register(UniformMKL, "svm", "dmkl.solvers.fixed_weights:build", oracles=True, when=_hinge)
 register(UniformMKL, "newton", "dmkl.solvers.fixed_weights:build_any_loss", when=_other_loss)
 register(UniformMKL, "proximal", "dmkl.solvers.fixed_weights:build_any_loss", when=_other_loss)
 for mixed_norm in (VSKL, L1MKL, LpMKL):
-    register(mixed_norm, "automatic", "dmkl.solvers.mixed_norm:build", oracles=True)
-    register(mixed_norm, "newton", "dmkl.solvers.mixed_norm:build", oracles=True)
-    register(mixed_norm, "interior", "dmkl.solvers.mixed_norm:build", oracles=True)
-    register(mixed_norm, "mirror", "dmkl.solvers.mixed_norm:build", oracles=True)
-    register(mixed_norm, "mirror-paper", "dmkl.solvers.mixed_norm:build", oracles=True)
+    register(mixed_norm, "automatic", "dmkl.solvers.mixed_norm:build", oracles=True, when=_convex)
+    register(mixed_norm, "newton", "dmkl.solvers.mixed_norm:build", oracles=True, when=_convex)
+    register(mixed_norm, "interior", "dmkl.solvers.mixed_norm:build", oracles=True, when=_convex)
+    register(mixed_norm, "mirror", "dmkl.solvers.mixed_norm:build", oracles=True, when=_convex)
+    register(mixed_norm, "mirror-paper", "dmkl.solvers.mixed_norm:build", oracles=True, when=_convex)
+register(VSKL, "reweighted", "dmkl.solvers.reweighted:build", oracles=True, when=_not_convex)
 register(SpicyMKL, "newton", "dmkl.solvers.spicy:build")
 register(SpicyMKL, "proximal", "dmkl.solvers.spicy:build")
-register(SharedMKL, "bundle", "dmkl.solvers.shared_sum:build", oracles=True, when=_sum)
-register(SharedMKL, "mirror", "dmkl.solvers.shared_sum:build", oracles=True, when=_sum)
-register(SharedMKL, "sa", "dmkl.solvers.shared_max:build", oracles=True, when=_max)
+register(SharedMKL, "bundle", "dmkl.solvers.shared_sum:build", oracles=True, when=_sum_to_gap)
+register(SharedMKL, "mirror", "dmkl.solvers.shared_sum:build", oracles=True, when=_sum_to_gap)
+register(SharedMKL, "mirror-paper", "dmkl.solvers.shared_full:build", oracles=True, when=_sum)
+register(SharedMKL, "sa", "dmkl.solvers.shared_max:build", oracles=True, when=_max_to_gap)
 register(SharedMKL, "sa-paper", "dmkl.solvers.shared_max:build", oracles=True, when=_max)
+register(SharedMKL, "mirror-paper", "dmkl.solvers.shared_max:build", oracles=True, when=_max)
 register(Obscure, "exact", "dmkl.solvers.obscure:build")
 register(Obscure, "obscure", "dmkl.solvers.obscure:build")
 register(Obscure, "stochastic", "dmkl.solvers.obscure:build")

@@ -1,15 +1,18 @@
 """Entropic mirror descent over the product of simplices, with the block coordinate oracle of the VSKL paper.
 
 Aflalo et al. (JMLR 2011), Algorithms 1 and 2: minimise G(lambda) = max over (alpha, gamma), one simplex of kernel
-weights lambda for each group; the oracle alternates the SVM (alpha) and the closed form of gamma. With one kernel in
-each group and an exponent below 2 (LpMKL) there is nothing to descend on, and the weights have a closed step.
+weights lambda for each group; the oracle alternates the SVM (alpha) and the closed form of gamma. With an exponent
+across groups below 2 (LpMKL, VSKL with q < 1) the problem is a minimum over the weights too, and they have a closed
+step: the SVM and the weights in turn, which the paper calls the wrapper approach.
 
-There are two step rules. `paper` is section 3.2.1, s_t = sqrt(log n_max) / (|G'| sqrt t), with the 1/2 that its update
-line drops. `adaptive` moves lambda_a by exp(eta (D_a / max_in_group D - 1)); eta grows while the primal value falls.
+There are two step rules. `paper` is section 3.2.1, s_t = A sqrt(log n_max) / (|G'| sqrt t), with the 1/2 that its
+update line drops. `adaptive` moves lambda_a by exp(eta (D_a / max_in_group D - 1)); eta grows while the primal value
+falls.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,7 +30,8 @@ from dmkl.solvers.kernel_operators import combine, quadratic_forms
 class MirrorOptions:
     """Constants of the method."""
 
-    rule: str = "adaptive"  # or "paper"
+    rule: str = "adaptive"  # or "paper",
+    step: float = 1.0  # whose constant A is this
     max_svm_calls: int = 5000
     patience: int = 100  # SVMs that leave more than `progress` of the gap, before the method gives up
     progress: float = 0.99
@@ -50,6 +54,15 @@ class MirrorSolution(CertifiedWeights):
     """The best weights and the best lower bound that the method met."""
 
     gap: float = 1.0  # relative, on the block
+
+
+@dataclass(frozen=True)
+class MirrorIterate:
+    """A point of the descent with the oracle's answer there."""
+
+    lam: Float64  # (s,): the weights inside the groups, which sum to 1 in each
+    sums: Float64  # (groups,): 1 / gamma
+    alpha: Float64  # (n,)
 
 
 class _Descent:
@@ -131,6 +144,7 @@ def solve_mirror(
     oracle: str = "smo",
     options: MirrorOptions | None = None,
     hopeless: Hopeless | None = None,
+    watch: Callable[[MirrorIterate], None] | None = None,
 ) -> MirrorSolution:
     """Descend on all kernels of a block.
 
@@ -152,6 +166,8 @@ def solve_mirror(
         The step rule and the constants of the method.
     hopeless : callable, optional
         Is told the gap after every SVM and the SVM's steps, and says whether to give up.
+    watch : callable, optional
+        Is shown every iterate of mirror descent.
 
     Returns
     -------
@@ -170,11 +186,13 @@ def solve_mirror(
         adaptive = max(options.loose * descent.gap, options.loose * tol)
         exact = options.oracle_tol if options.rule == "paper" else adaptive
         sums = _maximised(descent, norm, lam, sums, exact, tol)
+        if watch is not None:
+            watch(MirrorIterate(lam, sums, descent.alpha))
         if descent.gap <= tol or must_stop():
             break
         if options.rule == "paper":
             slopes = 0.5 * sums[groups] * descent.forms
-            exponent = np.sqrt(np.log(sizes.max()) / calls) * slopes / max(slopes.max(), 1e-300)
+            exponent = options.step * np.sqrt(np.log(sizes.max()) / calls) * slopes / max(slopes.max(), 1e-300)
         else:
             eta *= options.cut if descent.value > previous else options.grow
             largest = np.maximum(norm.radii(descent.forms) ** 2, 1e-300)
@@ -208,7 +226,7 @@ def _maximised(descent: _Descent, norm: MixedNorm, lam: Float64, sums: Float64, 
 
 
 def _closed_steps(descent: _Descent, norm: MixedNorm, tol: float) -> MirrorSolution:
-    """d_a <- ||w_a|| / (dR/d||w_a||), which for lp is d ~ ||w||^(2/(p+1)) (Kloft et al., JMLR 2011)."""
+    """theta_a <- ||w_a|| / (dR/d||w_a||), which for lp is d ~ ||w||^(2/(p+1)) (Kloft et al., JMLR 2011)."""
     weights = norm.uniform()
     primal = MixedNorm(norm.groups, norm.sigma)
     while not descent.ended:
@@ -216,5 +234,5 @@ def _closed_steps(descent: _Descent, norm: MixedNorm, tol: float) -> MirrorSolut
         if descent.gap <= tol or must_stop():
             break
         norms = np.maximum(weights * np.sqrt(descent.forms), 1e-300)
-        weights = norms / primal.slope(norms)
+        weights = norms / primal.slope(norm.total(norms))[norm.groups]
     return descent.solution(descent.svm_calls)

@@ -85,11 +85,12 @@ class WeightsMethod:
     svm_steps: int = 10_000  # of the SVM at the weights, a sample
 
 
+MIRROR_PAPER = "mirror-paper"
 WEIGHTS_METHODS: dict[str, WeightsMethod] = {
     # only the weights of interior points are used; with kinks in the norm (q = inf) nearly right ones may not be enough
     INTERIOR: WeightsMethod(solve_any_rank, share=0.3, attempts=3),
     MIRROR: WeightsMethod(solve_mirror, share=0.4),
-    "mirror-paper": WeightsMethod(partial(solve_mirror, options=MirrorOptions(rule="paper")), share=0.4),
+    MIRROR_PAPER: WeightsMethod(partial(solve_mirror, options=MirrorOptions(rule="paper")), share=0.4),
 }
 AUTOMATIC = "automatic"
 TRIAL = MirrorOptions(svm_steps=50)  # of mirror descent before another method: an SVM that lasts is given up, too
@@ -99,7 +100,8 @@ def build(formulation: MixedNormMKL, problem: Problem) -> Solver:
     """Working-set rounds, blocks solved by the problem's method."""
     problem.stack.require_semidefinite(type(formulation).__name__)
     norm = formulation.norm(problem.stack.groups)
-    return OneVsRest(MixedNormMethod(formulation.C, norm, problem.method, OPTIONS), problem.stack.dtype)
+    method = MixedNormMethod(formulation.C, norm, problem.method, OPTIONS, formulation.mirror_step)
+    return OneVsRest(method, problem.stack.dtype)
 
 
 def _sum_fits(problem: Problem) -> bool:
@@ -198,6 +200,7 @@ class MixedNormMethod(ClassMethod):
     norm: MixedNorm
     method: str
     options: MixedNormOptions = field(default_factory=MixedNormOptions)
+    mirror_step: float = 1.0  # of the method "mirror-paper"
 
     def first_weights(self, problem: Problem) -> Float64:
         return np.tile(self.norm.uniform(), (problem.m, 1))
@@ -290,7 +293,11 @@ class MixedNormMethod(ClassMethod):
         elif self.method == AUTOMATIC:
             yield from self._in_turn(problem, Rule(problem.array, self.norm.among(problem.kernels)))
         else:
-            yield self._by_weights(problem, WEIGHTS_METHODS[self.method])
+            method = WEIGHTS_METHODS[self.method]
+            if self.method == MIRROR_PAPER:
+                rule = MirrorOptions(rule="paper", step=self.mirror_step)
+                method = replace(method, solve=partial(solve_mirror, options=rule))
+            yield self._by_weights(problem, method)
 
     def _in_turn(self, problem: BlockProblem, rule: Rule) -> Iterator[_Attempt]:
         """By one method after the other, in the order of the rule."""

@@ -15,7 +15,7 @@ where F are the free samples, 0 < alpha < C: those at a bound do not answer to a
 minimises the quadratic model:
 
     rho = 2   over the simplex of each group, together with the linear lower bounds (cuts) of all evaluations so far
-    rho > 2   over the unit ball of the p-norm, every kernel a group of its own
+    rho > 2   over the unit ball of the p-norm of the totals
     rho < 2   a saddle point: over the simplices as for rho = 2, with totals that agree with the forms that the model
               predicts. Where such a step does not help, steps of mirror descent and of the VSKL paper's oracle follow
 
@@ -354,11 +354,21 @@ class WeightModel:
         return theta
 
     def _in_ball(self, centre: Evaluation) -> Float64:
-        assert self.norm.count == len(self.norm.groups)
-        size = (self._stiffness - 1.0) * OPTIONS.proximity * min(self.gap, 1.0) * abs(centre.value)
-        Q = self._stiffness * centre.curvature + size * np.eye(len(centre.kernels))
-        theta = ball_minimum(0.5 * centre.forms, Q, centre.kernels, centre.theta, self.norm.rho)
-        return theta / self.norm.size(theta)
+        norm, A, alone = self.norm, centre.kernels, self.norm.count == len(self.norm.groups)
+        # inside a group the weights are a simplex's, and the model may be linear: steps of any length may look good
+        stiffness = self._stiffness - 1.0 if alone else self._stiffness
+        size = stiffness * OPTIONS.proximity * min(self.gap, 1.0) * abs(centre.value)
+        Q = self._stiffness * centre.curvature + size * np.eye(len(A))
+        if alone:
+            theta = ball_minimum(0.5 * centre.forms, Q, A, centre.theta, norm.rho)
+            return theta / norm.size(theta)
+        g = norm.groups[A]
+        found = grouped_ball_minimum(0.5 * centre.forms[A], Q, g, centre.theta[A], norm.rho)
+        largest = np.zeros(norm.count)
+        np.maximum.at(largest, g, found)
+        theta = np.zeros(len(norm.groups))
+        theta[A] = np.where(found > OPTIONS.negligible * self.tol * largest[g], found, 0.0)
+        return theta / norm.size(theta)
 
     def _mirror_step(self, centre: Evaluation) -> Float64:
         """Multiplicative inside groups, with the totals of the forms at hand: it needs no model.
@@ -474,6 +484,53 @@ def ball_minimum(slope: Float64, Q: Float64, kernels: Samples, centre: Float64, 
                 matrix[np.diag_indices(len(kernels))] += diagonal[kernels]
                 solved[kernels] = scipy.linalg.solve(matrix, right[kernels], assume_a="pos", check_finite=False)
             step = -solved[:, 0] + solved[:, 1] * float(normal @ solved[:, 0]) / (1.0 + float(normal @ solved[:, 1]))
+            fall = -float(gradient @ step)
+            if not fall > BALL.centred:
+                break
+            length, before = 1.0, value(theta, weight)
+            while (
+                length > BALL.shortest and value(theta + length * step, weight) > before - BALL.descent * length * fall
+            ):
+                length *= 0.5
+            theta = theta + length * step
+        weight *= BALL.fall
+    return theta
+
+
+def grouped_ball_minimum(slope: Float64, Q: Float64, groups: Samples, centre: Float64, rho: float) -> Float64:
+    """As `ball_minimum`, where kernels share groups and Q is over all of them: sum_j (sum_{a in j} theta_a)^p <= 1."""
+    p, s, count = rho / (rho - 2.0), len(centre), int(groups.max()) + 1
+    size = float(slope.max())
+    if not size > 0:
+        return centre
+    slope, Q = slope / size, Q / size
+    together = groups[:, None] == groups
+
+    def totals(theta: Float64) -> Float64:
+        return np.bincount(groups, theta, count).astype(np.float64, copy=False)
+
+    theta = np.maximum(centre, 1e-3 / s)
+    theta *= 0.9 / (totals(theta) ** p).sum() ** (1 / p)
+
+    def value(theta: Float64, weight: float) -> float:
+        room = 1.0 - float((np.maximum(totals(theta), 0.0) ** p).sum())
+        if not (room > 0 and theta.min() > 0):
+            return np.inf
+        move = theta - centre
+        smooth = -float(slope @ theta) + 0.5 * float(move @ Q @ move)
+        return smooth / weight - float(np.log(room)) - float(np.log(theta).sum())
+
+    weight = BALL.first
+    while weight > BALL.last:
+        for _ in range(BALL.newton_steps):
+            inside = totals(theta)
+            room = 1.0 - float((inside**p).sum())
+            normal = (p * inside ** (p - 1.0) / room)[groups]
+            gradient = (Q @ (theta - centre) - slope) / weight + normal - 1.0 / theta
+            matrix = Q / weight + np.outer(normal, normal)
+            matrix += together * ((p - 1.0) * normal / inside[groups])
+            matrix[np.diag_indices(s)] += 1.0 / theta**2
+            step = -scipy.linalg.solve(matrix, gradient, assume_a="pos", check_finite=False)
             fall = -float(gradient @ step)
             if not fall > BALL.centred:
                 break

@@ -6,7 +6,8 @@ A round has three parts. Stochastic approximation over sampled classes (in the f
 is and which classes are hard. A bundle method over the hard classes alone closes the gap between them. Then every class
 is evaluated once at these weights; a class that turns out to be above the bound becomes a hard class, and the next
 round goes on. The method "sa-paper" is the stochastic approximation alone, twice as long in every round, with its
-averages certified.
+averages certified; "mirror-paper" is the same with the gradients of all classes at every step (the paper's equations 6
+and 7). With `stop = "paper"` they end after the step that changes the average of the weights by less than 1 %.
 
 The stochastic approximation is of the saddle point  min_p max_gamma sum_k gamma_k H_k(p)  (ML-MKL-SA of Bucak et al.
 2010). Classes are sampled from a smoothed gamma; the SVM of a sampled class gives unbiased estimates of both gradients.
@@ -28,7 +29,7 @@ from typing import ClassVar
 import numpy as np
 
 from dmkl._util.stopping import Stopped, must_stop
-from dmkl._util.types import Float64, Mask, Samples
+from dmkl._util.types import Array, Float64, Mask, Samples
 from dmkl.problems.shared import SharedMKL
 from dmkl.solvers import fixed_weights
 from dmkl.solvers.certificate import relative_gap
@@ -46,6 +47,7 @@ class MinimaxOptions:
     bundle: BundleOptions = field(default_factory=BundleOptions)  # of the bundle method over the hard classes
     sampled: float = 4.0  # SVM calls of the first stochastic part, as a multiple of the root of the number of classes
     sampled_tol: float = 0.01  # tolerance of its SVMs
+    still: float = 0.01  # the paper's stop: a change of the average weights by less than this share of their length
     first_checked: int = 16  # classes solved before looking whether one of them is harder; then twice as many
     close: float = 0.005  # classes within this share of the hardest are solved along with it,
     close_gap: float = 0.3  # or within this share of the gap, if that is more
@@ -53,6 +55,7 @@ class MinimaxOptions:
 
 
 MINIMAX = MinimaxOptions()
+PAPERS_STOP = "the paper's stop: the average weights changed by less than 1 %"
 
 
 def smoothed(gamma: Float64, delta: float) -> Float64:
@@ -126,11 +129,12 @@ class SaddleIterates:
     weight_sum: Float64
     gamma_sum: Float64
     path: Float64  # (2,): roots of the sums of squares that scale-free steps are divided by
+    last: Float64  # the weights of the last step, the newest ones in their sum
 
     @classmethod
     def start(cls, s: int, m: int) -> SaddleIterates:
         """Equal weights of s kernels and m classes."""
-        return cls(np.zeros(s), np.zeros(m), np.zeros(s), np.zeros(m), np.zeros(2))
+        return cls(np.zeros(s), np.zeros(m), np.zeros(s), np.zeros(m), np.zeros(2), np.zeros(s))
 
     @property
     def weights(self) -> Float64:
@@ -147,11 +151,26 @@ class SaddleIterates:
             return self.weights, self.gamma
         return self.weight_sum / self.weight_sum.sum(), self.gamma_sum / self.gamma_sum.sum()
 
+    @property
+    def steps(self) -> int:
+        """The number of steps so far."""
+        return round(float(self.weight_sum.sum()))
+
+    @property
+    def change(self) -> float:
+        """How much the last step changed the average of the weights, as a share of its length; infinite at first."""
+        steps = self.steps
+        if steps < 2:
+            return np.inf
+        average = self.weight_sum / steps
+        return float(np.linalg.norm(self.last - average) / np.linalg.norm(average)) / (steps - 1)
+
     def move(self, by_weight: Float64, by_class: Float64, eta: float) -> None:
         """Descend in the weights and ascend in gamma, by steps of size eta, or by scale-free ones if eta = 0."""
         weights, gamma = self.weights, self.gamma
         self.weight_sum = self.weight_sum + weights
         self.gamma_sum = self.gamma_sum + gamma
+        self.last = weights
         if eta:
             eta_p = eta_gamma = eta
         else:
@@ -177,13 +196,21 @@ class MinimaxState(MethodState):
     walk_weight_sum: Float64
     walk_gamma_sum: Float64
     walk_path: Float64
+    walk_last: Float64
     forms: Float64  # (m, s)
     hard: Mask  # (m,)
     centre: Float64  # (s,): the weights at the end of the last round
+    still: Array | None = None  # whether the paper's stop has ended the walk; None where it is not asked for
 
     @classmethod
     def of(
-        cls, cuts: CuttingPlanes, iterates: SaddleIterates, forms: Float64, hard: Mask, centre: Float64
+        cls,
+        cuts: CuttingPlanes,
+        iterates: SaddleIterates,
+        forms: Float64,
+        hard: Mask,
+        centre: Float64,
+        still: Array | None = None,
     ) -> MinimaxState:
         return cls(
             cuts.total,
@@ -194,9 +221,11 @@ class MinimaxState(MethodState):
             iterates.weight_sum,
             iterates.gamma_sum,
             iterates.path,
+            iterates.last,
             forms,
             hard,
             centre,
+            still,
         )
 
     @property
@@ -211,7 +240,11 @@ class MinimaxState(MethodState):
             self.walk_weight_sum,
             self.walk_gamma_sum,
             self.walk_path,
+            self.walk_last,
         )
+
+    def rule(self, tol: float) -> str:
+        return PAPERS_STOP if self.still is not None and self.still.any() else ""
 
 
 @dataclass
@@ -254,7 +287,7 @@ class _Round:
 def build(formulation: SharedMKL, problem: Problem) -> WorstClass:
     """The rounds of the method that the problem names."""
     problem.stack.require_semidefinite("SharedMKL")
-    return WorstClass(formulation, sampling_only=problem.method == "sa-paper")
+    return WorstClass(formulation, walk_only=problem.method != "sa", every_class=problem.method == "mirror-paper")
 
 
 class WorstClass:
@@ -264,17 +297,27 @@ class WorstClass:
     ----------
     formulation : SharedMKL
         With mode "max".
-    sampling_only : bool
-        Whether it is stochastic approximation and nothing else, as in the paper.
+    walk_only : bool
+        Whether it is mirror descent on the saddle point and nothing else, as in the paper.
+    every_class : bool
+        Whether a step takes the gradients of all classes, instead of those of sampled ones.
     options : MinimaxOptions
     """
 
     own_type: ClassVar[type[MethodState]] = MinimaxState
 
-    def __init__(self, formulation: SharedMKL, *, sampling_only: bool, options: MinimaxOptions = MINIMAX) -> None:
+    def __init__(
+        self,
+        formulation: SharedMKL,
+        *,
+        walk_only: bool,
+        every_class: bool = False,
+        options: MinimaxOptions = MINIMAX,
+    ) -> None:
         self._C, self._intercept = formulation.C, formulation.intercept
         self._delta, self._eta, self._batch = formulation.delta, formulation.eta, formulation.batch
-        self._sampling_only, self._options = sampling_only, options
+        self._walk_only, self._every_class, self._options = walk_only, every_class, options
+        self._papers_stop = formulation.stop == "paper"
         self._blocks: Blocks | None = None  # made again after a restart
 
     def init(self, problem: Problem) -> State:
@@ -299,9 +342,9 @@ class WorstClass:
             lower,
             self._options.bundle,
         )
-        if self._sampling_only or state.round == 0:
+        if self._walk_only or state.round == 0:
             self._sample(problem, state, now)
-        if not self._sampling_only:
+        if not self._walk_only:
             self._bundle(problem, state, now)
         return self._check(problem, state, now)
 
@@ -322,11 +365,14 @@ class WorstClass:
         m, iterates = problem.m, now.iterates
         rng = np.random.default_rng([problem.seed, state.round])
         calls = self._options.sampled * np.sqrt(m) * 2.0**state.round
-        for _ in range(int(np.ceil(calls / self._batch))):
+        for _ in range(int(np.ceil(calls / (m if self._every_class else self._batch)))):
             gamma, weights = iterates.gamma, iterates.weights
-            probabilities = smoothed(gamma, self._delta)
             control = self._control(now, weights)
-            sampled = rng.choice(m, self._batch, p=probabilities)
+            if self._every_class:  # once each: the estimates are the gradients
+                sampled, probabilities = np.arange(m), np.full(m, 1.0 / m)
+            else:
+                probabilities = smoothed(gamma, self._delta)
+                sampled = rng.choice(m, self._batch, p=probabilities)
             met, which = np.unique(sampled, return_inverse=True)
             solutions = now.solve(met, weights, self._options.sampled_tol)
             values = np.array([solution.total - 0.5 * float(weights @ solution.forms) for solution in solutions])
@@ -334,7 +380,7 @@ class WorstClass:
             by_weight, by_class = estimate(sampled, values[which], forms[which], gamma, probabilities, control)
             iterates.move(by_weight, by_class, self._eta)
             now.hard[met] = True
-            if must_stop():
+            if must_stop() or self._is_still(iterates):
                 break
         now.weights = iterates.average[0]
         if not (whole(problem.n) or state.round or must_stop()):  # sets from solved classes beat random ones
@@ -343,15 +389,19 @@ class WorstClass:
             now.classes.solve_whole(met.tolist(), now.weights, fixed_weights.OPTIONS.outline_tol)
             now.cut(met)
             now.classes.evaluate(met.tolist(), now.weights, "anew")
-        if self._sampling_only:
+        if self._walk_only:
             now.minimum(now.weights, np.zeros((problem.stack.s,) * 2))
+
+    def _is_still(self, iterates: SaddleIterates) -> bool:
+        """Whether the paper would stop here, and is to be followed."""
+        return self._papers_stop and iterates.change < self._options.still
 
     def _control(self, now: _Round, weights: Float64) -> ControlVariate:
         """Each class's highest cut here; classes that were never sampled get the mean of the others."""
         m, s = now.forms.shape
         values = now.cuts.highest_of_each(weights, m)
         met = np.isfinite(values)
-        if self._sampling_only or not met.any():
+        if self._walk_only or not met.any():
             return ControlVariate(np.zeros(m), np.zeros((m, s)))
         forms = np.where(met[:, None], now.forms, now.forms[met].mean(axis=0))
         return ControlVariate(np.where(met, values, values[met].mean()), forms)
@@ -424,7 +474,7 @@ class WorstClass:
         unsure = unsure[np.argsort(-primal[unsure], kind="stable")]  # a harder class is probably among the first
         harder, size = np.zeros(m, dtype=bool), self._options.first_checked
         # the bound of the hard classes rises when they are solved again on larger working sets
-        rising = bool((primal[now.hard] * (1 - tol) > now.lower).any()) and not self._sampling_only
+        rising = bool((primal[now.hard] * (1 - tol) > now.lower).any()) and not self._walk_only
         rising = rising and bool(classes.working.differing(before))
         while len(unsure) and not rising and not harder.any() and not must_stop():
             with contextlib.suppress(Stopped):
@@ -432,7 +482,7 @@ class WorstClass:
             unsure, size = unsure[size:], 2 * size
             harder = ~now.hard & (lower * (1 - tol) > now.lower)
         # otherwise only classes a little above the bound can raise it
-        if not (rising or self._sampling_only or harder.any() or must_stop()):
+        if not (rising or self._walk_only or harder.any() or must_stop()):
             harder = ~now.hard & (primal * (1 - tol) > now.lower)
         if harder.any():
             classes.evaluate(np.flatnonzero(harder).tolist(), weights, "anew")
@@ -443,7 +493,8 @@ class WorstClass:
                 with contextlib.suppress(Stopped):
                     solve_whole(untrained)
         worst, calls = float(primal.max()), classes.svm_calls
-        own = MinimaxState.of(now.cuts, now.iterates, state.own_as(MinimaxState).forms, now.hard, weights)
+        still = np.array(self._is_still(now.iterates)) if self._papers_stop else None
+        own = MinimaxState.of(now.cuts, now.iterates, state.own_as(MinimaxState).forms, now.hard, weights, still)
         after = replace(
             state,
             working=classes.working,

@@ -8,8 +8,9 @@ The alpha of any SVM solved on the way gives a linear function of p that never e
     H_k(p) >= total - 1/2 p . forms        total = sum(alpha), forms = D_a(beta)
 
 so a convex combination of cuts of the whole objective proves a lower bound: its minimum over the simplex. Two rules
-choose the next weights. Mirror descent, the reference, takes multiplicative steps along the gradient. The bundle method
-goes where the largest cut plus a quadratic around the best point so far (`centre`) is least:
+choose the next weights. Mirror descent, the reference, takes multiplicative steps along the gradient, which adapt
+(`shared_full.py` has the paper's own). The bundle method goes where the largest cut plus a quadratic around the best
+point so far (`centre`) is least:
 
     min_{p, t}  t + 1/2 (p - centre)' Q (p - centre)    s.t.  heights_i + slopes_i . p <= t,  p >= 0,  sum(p) = 1
 
@@ -253,11 +254,7 @@ class SumOfClasses:
     def _inner(self, problem: Problem, state: State, classes: ClassSvms) -> tuple[Trial, SumState, float, int]:
         """The best trial on the blocks, the cuts and the centre, a lower bound, and the number of trials."""
         options, own = self._options, state.own_as(SumState)
-        # the gap wanted on the blocks is not far below the gap that the last round was certified to
-        certified = float(state.gap[0])
-        loose = options.gap_share * certified if np.isfinite(certified) else options.first_gap
-        least = options.tol_share * problem.tol
-        wanted = least if whole(problem.n) else max(least, loose)
+        wanted = self._wanted(problem, state)
         cuts, lower, gap = own.cuts, -np.inf, options.loose_gap
         rule = RULES[self._rule](options)
         best, weights = None, own.centre
@@ -281,6 +278,13 @@ class SumOfClasses:
         assert best is not None
         assert rule.centre is not None
         return best, SumState.of(cuts, rule.centre.weights), lower, number
+
+    def _wanted(self, problem: Problem, state: State) -> float:
+        """The gap wanted on the blocks: not far below the gap that the last round was certified to."""
+        options, certified = self._options, float(state.gap[0])
+        loose = options.gap_share * certified if np.isfinite(certified) else options.first_gap
+        least = options.tol_share * problem.tol
+        return least if whole(problem.n) else max(least, loose)
 
     def _try(self, problem: Problem, classes: ClassSvms, weights: Float64, tol: float) -> tuple[Trial, float]:
         """Solve all SVMs at these weights; the trial, and the sum of all alpha."""

@@ -61,6 +61,10 @@ class MethodState:
         """How far an algorithm is that certifies seldom: a change of it counts as progress. None for all others."""
         return None
 
+    def rule(self, tol: float) -> str:
+        """The rule of its own by which the algorithm has ended, in words; empty while it goes on to the tolerance."""
+        return ""
+
     def iterations(self) -> list[dict[str, float]]:
         """One row for each iteration inside the rounds, for methods that record them."""
         return []

@@ -117,7 +117,7 @@ def _score(part: KernelStack, path: FoldPath, number: int, fit: Fit, started: fl
         svm_calls=fit.svm_calls,
         rounds=fit.rounds,
         gap=fit.worst_gap,
-        converged=fit.converged,
+        converged=fit.converged or bool(fit.rule),
         seconds=time.perf_counter() - started,
     )
 

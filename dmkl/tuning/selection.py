@@ -29,7 +29,7 @@ class FoldScore:
     svm_calls: int
     rounds: int
     gap: float
-    converged: bool
+    converged: bool  # to the tolerance, or to where the formulation's own rule ends a run
     seconds: float
 
     @property
@@ -49,7 +49,7 @@ class PointScore:
     values: tuple[float, ...]  # the leading metric, fold by fold
     passes: int
     svm_calls: int
-    unproved: int  # fits that did not reach the tolerance
+    unproved: int  # fits that did not reach the tolerance, nor a rule of their own that ends them
     seconds: float
 
 

@@ -39,7 +39,7 @@ def run(context: Context) -> Outcome:
             f"delta and eta (0: scale-free) of SA's walk after {last} rounds, first split",
             [row for row in walked if row["round"] == last],
             formats={"mAP": ".4f", "objective": ".6g"},
-            note="`moves`: how much the next step changes the average of the weights, which stops the paper's at 0.01.",
+            note="`moves`: how much the last step changed the average of the weights; the paper stops below 0.01.",
         ),
     )
     return Outcome(tables, goals(found), (remark(found, curve),), figures(context, curve, walked))

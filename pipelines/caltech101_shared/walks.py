@@ -12,7 +12,7 @@ from typing import Any
 
 import dmkl
 from dmkl.solvers.shared_max import MinimaxState
-from pipelines.caltech101_shared.methods import moves, steps, told
+from pipelines.caltech101_shared.methods import told
 from pipelines.common.banks import Bank
 from pipelines.common.drawing import Line, Panel
 from pipelines.common.experiment import Row
@@ -28,7 +28,7 @@ def course(bank: Bank, C: float, delta: float, eta: float, rounds: int) -> list[
         for number in range(1, rounds + 1):
             fit = dmkl.solve(bank.stack, bank.labels, formulation, max_rounds=number, warn=False, **how)
             walk, found = fit.state.own_as(MinimaxState).iterates, told(bank, fit, 0.0)
-            row = {"delta": delta, "eta": eta, "round": number, "steps": steps(walk), "moves": moves(walk)}
+            row = {"delta": delta, "eta": eta, "round": number, "steps": walk.steps, "moves": walk.change}
             rows.append(row | {key: found[key] for key in ("SVM calls", "mAP", "gap", "objective")})
     return rows
 

@@ -13,6 +13,7 @@ from dmkl.report.parts import Contents, noun
 from dmkl.version import __version__
 
 WORST = 10  # outputs in the table
+UNCERTIFIED = "<strong>Not certified to the tolerance:</strong>"
 
 
 def certificate(contents: Contents) -> Section:
@@ -48,8 +49,10 @@ def _verdict(contents: Contents, model: Model, gap: float, shared: bool) -> Mark
             ).format(each, percent(gap)),
             tolerance,
         )
+    rule = str(model.about.get("rule", ""))
+    begins = "<strong>Ended by {}, as the formulation asks for:</strong>" if rule else UNCERTIFIED
     return paragraph(
-        Markup("<strong>Not certified to the tolerance:</strong>"),
+        Markup(begins).format(rule),
         f"another choice of kernel weights and coefficients could lower the objective{each} by up to {percent(gap)}.",
         tolerance,
     )
