@@ -58,13 +58,28 @@ def test_places_can_be_imported(page: Path) -> None:
         assert resolve_name(place)
 
 
+@pytest.mark.parametrize("page", sorted((DOCS / "papers").glob("[!R]*.md")), ids=names)
+def test_the_code_that_a_paper_is_walked_to_exists(page: Path) -> None:
+    """Functions, classes and options in the second column of its table, each part of `Class.method`."""
+    source = "\n".join(path.read_text() for path in sorted((ROOT / "dmkl").rglob("*.py")))
+    rows = [line.split(" | ")[1] for line in page.read_text().splitlines() if line.startswith("| ")]
+    code = [name for row in rows for name in re.findall(r"`([A-Za-z_][\w.]*)", row) if not name.startswith("dmkl")]
+    assert len(code) > 5
+    for name in code:
+        for part in name.split("."):
+            assert re.search(rf"\b{part}\b", source), name
+
+
 @pytest.mark.parametrize("page", [page for page in PAGES if page != GENERATED], ids=names)
 def test_pages_are_short(page: Path) -> None:
     words = len(page.read_text().split())
     assert words <= (LONGEST_DECISION if page.parent.name == "decisions" and page.stem != "README" else LONGEST)
 
 
-@pytest.mark.parametrize("folder", ["decisions", "adding"])
+FOLDERS = ("decisions", "adding", "papers")  # which have an index of their own
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
 def test_an_index_lists_its_folder(folder: str) -> None:
     linked = set(LINK.findall((DOCS / folder / "README.md").read_text()))
     assert {page.name for page in (DOCS / folder).glob("*.md")} - {"README.md"} <= linked
@@ -73,7 +88,11 @@ def test_an_index_lists_its_folder(folder: str) -> None:
 def test_the_index_leads_to_every_folder() -> None:
     linked = set(LINK.findall((DOCS / "README.md").read_text()))
     pages = {str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md")} - {"README.md"}
-    indexed = {page for page in pages if page.startswith(("decisions/", "adding/")) and not page.endswith("README.md")}
+    indexed = {
+        page
+        for page in pages
+        if page.startswith(tuple(f"{folder}/" for folder in FOLDERS)) and not page.endswith("README.md")
+    }
     assert pages - indexed <= linked
 
 

@@ -291,6 +291,14 @@ def test_unit_diagonal_refuses_an_empty_sample() -> None:
         bank_of("linear", {}, normalise=("unit-diagonal",), X=empty)
 
 
+@pytest.mark.parametrize("name", ["poly", "sigmoid"])
+def test_equal_features_have_no_scale_and_take_a_number(name: str) -> None:
+    equal = np.ones((5, 2))
+    assert np.ptp(values(bank_of(name, {"gamma": 1.0}, X=equal), equal, equal)) == 0
+    with pytest.raises(ConfigError, match="gamma 'scale': the scale is inf"):
+        bank_of(name, {"gamma": "scale"}, X=equal)
+
+
 def test_an_overflowing_kernel_is_named() -> None:
     bank = single(bank_of("poly", {"degree": 30, "gamma": 100.0}))
     with pytest.raises(DataError, match="overflows"), np.errstate(over="ignore"):

@@ -18,7 +18,7 @@ from dmkl.events import Event, Note
 from dmkl.oracles import solve_svm
 from dmkl.problems.norms import MixedNorm
 from dmkl.runtime import Local
-from dmkl.solvers import automatic, newton, working_sets
+from dmkl.solvers import automatic, fixed_weights, newton, working_sets
 from dmkl.solvers.kernel_operators import BlockKernels, StreamedKernels
 from dmkl.solvers.newton import WeightModel, ball_minimum, curvature_of, solve_newton
 from dmkl.solvers.simplex_qp import simplex_qp
@@ -225,6 +225,49 @@ def test_kernels_that_do_not_fit_are_read_in_passes(formulation: Any, tmp_path: 
     assert np.array_equal(straight.weights, cut.weights)
     held = dmkl.solve(KernelStack.from_array(K, groups=GROUPS), y, formulation, tol=1e-5)
     assert held.dual <= straight.objective <= held.objective * (1 + 1e-3)
+
+
+@pytest.mark.usefixtures("little_memory")
+@pytest.mark.parametrize("method", ["mirror", "mirror-paper"])
+@pytest.mark.parametrize("formulation", [dmkl.L1MKL(C=1.0), dmkl.VSKL(q=2, C=1.0), dmkl.LpMKL(p=1.5, C=1.0)], ids=repr)
+def test_mirror_descent_reads_kernels_that_do_not_fit_in_passes(formulation: Any, method: str, tmp_path: Path) -> None:
+    """The same optimum, certified; killed after every round, the same bits."""
+    K, y = noisy(400)
+    stack = KernelStack.from_array(K, groups=GROUPS, largest_tile=150)
+    stack.source.as_array = lambda: None  # type: ignore[method-assign]  # as tiles on a disk
+    options: dict[str, Any] = {"method": method, "tol": 0.02}
+    straight = dmkl.solve(stack, y, formulation, **options)
+    assert straight.converged
+    assert straight.passes > straight.rounds
+    for _ in range(straight.rounds):
+        cut = dmkl.solve(stack, y, formulation, **options, max_seconds=0, checkpoint=tmp_path / "cut", warn=False)
+    assert np.array_equal(straight.coef, cut.coef)
+    assert np.array_equal(straight.weights, cut.weights)
+    held = dmkl.solve(KernelStack.from_array(K, groups=GROUPS), y, formulation, tol=1e-5)
+    assert held.dual * (1 - 1e-9) <= straight.objective <= held.objective * 1.02
+
+
+@pytest.mark.parametrize("method", ["mirror", "mirror-paper"])
+def test_an_svm_of_mirror_descent_takes_two_passes_on_a_cluster(
+    store: KernelStore, method: str, two_workers: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The outer loop is in the coordinator: tasks add the kernels up for an SVM, and multiply all of them."""
+    room = int(working_sets.BLOCK_MEMORY.in_flight * 8 * store.n**2)
+    assert room < store.s * 4 * store.n**2
+    monkeypatch.setattr(working_sets, "block_room", lambda problem: room)
+    with_options(monkeypatch, working_sets, whole_up_to=20)
+    with_options(monkeypatch, fixed_weights, whole_share=0.0)
+    options: dict[str, Any] = {"method": method, "tol": 0.02}
+    problem = dmkl.LpMKL(p=2.0, C=1.0)  # every kernel has weight, so no block of fewer kernels ever fits
+    here = dmkl.solve(open_stack(store.path), store.labels, problem, **options)
+    before = two_workers.submitted
+    fit = dmkl.solve(open_stack(store.path, runtime=two_workers), store.labels, problem, **options)
+    assert fit.converged
+    assert np.array_equal(fit.coef, here.coef)
+    assert np.array_equal(fit.weights, here.weights)
+    streamed = sum(int(values) for name, values in fit.state.own.arrays().items() if name.endswith(".svm_calls"))
+    assert 0 < 2 * streamed <= fit.passes <= 2 * fit.svm_calls
+    assert two_workers.submitted - before >= fit.passes
 
 
 def test_a_method_that_stalls_hands_over(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""README and the guide: their Python runs, their commands and options exist, the README stays short."""
+"""README, the guide and the papers: their Python runs, their commands and options exist, the README stays short."""
 
 from __future__ import annotations
 
@@ -23,8 +23,9 @@ from dmkl.store import build_store
 
 ROOT = Path(dmkl.__file__).parent.parent
 GUIDE = ROOT / "dmkl/docs/guide"
+PAPERS = ROOT / "dmkl/docs/papers"
 README = ROOT / "README.md"
-PAGES = [README, *sorted(GUIDE.glob("*.md"))]
+PAGES = [README, *sorted(GUIDE.glob("*.md")), *sorted(PAPERS.glob("*.md"))]
 LONGEST_README = 1200  # words, without code and without the race
 
 
@@ -57,7 +58,7 @@ def test_python_examples_run(page: Path, names: dict[str, object]) -> None:
 
 
 def test_there_are_examples() -> None:
-    assert {page.stem for page in PYTHON} >= {"README", "python", "tuning", "clusters"}
+    assert {page.stem for page in PYTHON} >= {"README", "python", "tuning", "clusters", "vskl", "mikl"}
 
 
 def test_the_reference_is_up_to_date() -> None:

@@ -17,6 +17,7 @@ TASKS = ("auto", "binary", "multiclass", "multilabel", "regression")
 KINDS = ("features", "distance", "kernel")
 WHERE_KERNELS = ("auto", "store", "compute")
 RULES = ("one-se", "best")
+COMBINATIONS = ("product", "mean")
 
 
 def key(default: T, means: str, choices: tuple[str, ...] = ()) -> T:
@@ -57,7 +58,10 @@ class ViewConfig:
 
 @dataclass(frozen=True)
 class KernelConfig:
-    """A kernel function on one or more views; parameters with lists of values span a grid of kernels."""
+    """A kernel function on one or more views; parameters with lists of values span a grid of kernels.
+
+    Every view has kernels of its own, unless `combine` makes one kernel of all of them.
+    """
 
     kernel: str
     views: tuple[str, ...] = key(("*",), "names or patterns of views")
@@ -68,6 +72,10 @@ class KernelConfig:
     subsets: int | tuple[tuple[int, ...], ...] = key(
         0, "a kernel for each of so many random sets of columns of a view, or for each of these sets; 0: all columns"
     )
+    combine: str = key(
+        "", "one kernel of all the views: the product or the mean of the function on each of them", ("", *COMBINATIONS)
+    )
+    weights: tuple[float, ...] = key((), "of the views in a mean, which names them all; default: equal ones")
     params: Parameters = field(default_factory=dict)
 
 

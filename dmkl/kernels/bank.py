@@ -4,10 +4,14 @@ Every value is `scale (K_ij / sqrt(K_ii K_jj) - r_i - r_j + g)`: 'unit-diagonal'
 row means r and adds the grand mean g, 'unit-trace' (trace 1) and 'unit-mean' (mean diagonal 1) choose the scale.
 All of it is fitted on training samples. The row means of a matrix that is never whole in memory are sums over its tiles
 (`tile_sums`, `row_means`).
+
+K_ij is a function of a distance or similarity (the base) in one view, or the product or weighted mean of such functions
+in several views. The base of the latter is a stack of tiles, one for each view.
 """
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -29,6 +33,7 @@ NORMALISERS = ("unit-diagonal", "centre", "unit-trace", "unit-mean")  # in the o
 Span = slice | Samples  # the samples of a block
 Sums = dict[int, tuple[Float64, Float64]]  # row and column sums of a tile, by the number of the kernel
 Columns: TypeAlias = tuple[int, ...] | None  # ascending numbers of columns of a view, None for all of them
+Views: TypeAlias = tuple[str, ...]  # of one kernel: one view, or those that it combines
 
 
 class Pair(Protocol):
@@ -44,6 +49,14 @@ class Pair(Protocol):
 
 
 @dataclass(frozen=True)
+class Part:
+    """A further view of a kernel that combines views, with the function fitted there."""
+
+    view: str
+    function: Kernel
+
+
+@dataclass(frozen=True)
 class BankKernel:
     """One fitted kernel: everything needed to compute it for new samples."""
 
@@ -54,6 +67,13 @@ class BankKernel:
     normalise: tuple[str, ...] = ()
     trace: float = 0.0  # sum of the training diagonal, after 'unit-diagonal'
     columns: Columns = None  # of its view that it is computed from
+    others: tuple[Part, ...] = ()  # whose functions, of the same class, are multiplied with this view's
+    weights: tuple[float, ...] = ()  # or, if there are weights, averaged; one for each view, of sum 1
+
+    @property
+    def views(self) -> Views:
+        """Its view, or all that it combines."""
+        return self.view, *(part.view for part in self.others)
 
     def recipe(self) -> Table:
         """The kernel as plain values."""
@@ -67,12 +87,19 @@ class BankKernel:
             "normalise": list(self.normalise),
             "trace": self.trace,
         }
+        if self.others:
+            recipe["others"] = [{"view": part.view, "params": dict(vars(part.function))} for part in self.others]
+            recipe["weights"] = list(self.weights)
         return recipe if self.columns is None else {**recipe, "columns": list(self.columns)}
 
     @classmethod
     def from_recipe(cls, recipe: Table) -> BankKernel:
         """The kernel that `recipe` describes; ConfigError if it is not one of a fitted kernel."""
-        function = construct(KERNELS[recipe["kernel"]], recipe["params"], f"kernel {recipe['name']}")
+        where = f"kernel {recipe['name']}"
+        function = construct(KERNELS[recipe["kernel"]], recipe["params"], where)
+        others = [
+            Part(part["view"], construct(type(function), part["params"], where)) for part in recipe.get("others", ())
+        ]
         kernel = cls(
             name=recipe["name"],
             view=recipe["view"],
@@ -81,10 +108,16 @@ class BankKernel:
             normalise=tuple(recipe["normalise"]),
             trace=float(recipe["trace"]),
             columns=tuple(recipe["columns"]) if "columns" in recipe else None,
+            others=tuple(others),
+            weights=tuple(map(float, recipe.get("weights", ()))),
         )
-        if not all(isinstance(text, str) for text in (kernel.name, kernel.view, kernel.group)):
+        if not all(isinstance(text, str) for text in (kernel.name, *kernel.views, kernel.group)):
             raise ConfigError("the name, view and group of a kernel should be text")
-        fitted = function.fit(UNITS) == function
+        if kernel.weights and not (
+            kernel.others and len(kernel.weights) == len(kernel.views) and _positive(kernel.weights)
+        ):
+            raise ConfigError(f"kernel {kernel.name} needs a positive weight for each of its views")
+        fitted = all(function.fit(UNITS) == function for function in kernel._functions)
         if not fitted or not np.isfinite(kernel.trace) or not set(kernel.normalise) <= set(NORMALISERS):
             raise ConfigError(f"kernel {kernel.name} is not fitted")
         if kernel.columns is not None:
@@ -105,22 +138,34 @@ class BankKernel:
         return "centre" in self.normalise
 
     @property
-    def of(self) -> tuple[str, str, Columns]:
-        """View, base and columns: kernels that share them are functions of the same distances or similarities."""
-        return self.view, self.function.base, self.columns
+    def of(self) -> tuple[Views, str, Columns]:
+        """Views, base and columns: kernels that share them are functions of the same distances or similarities."""
+        return self.views, self.function.base, self.columns
+
+    @property
+    def _functions(self) -> tuple[Kernel, ...]:
+        return self.function, *(part.function for part in self.others)
 
     @property
     def of_columns(self) -> bool:
         """Whether it is a function of a sum over columns, and so may be computed from some of them."""
         base = self.function.base
-        return base != MATRIX and BASES[base].add is not None
+        return base != MATRIX and BASES[base].add is not None and not self.others
 
     def evaluate(self, tile: Float64, *, precise: bool = False) -> Array:
-        """Uncentred, unscaled values for a tile (or a diagonal) of the base."""
+        """Uncentred, unscaled values for a tile (or a diagonal) of the base, or a stack of one for each view."""
+        tiles = tile if self.others else [tile]
         try:
-            return self.function.precise(tile) if precise else self.function.evaluate(tile)
+            pairs = zip(self._functions, tiles, strict=True)
+            values = [function.precise(own) if precise else function.evaluate(own) for function, own in pairs]
         except (OverflowError, ZeroDivisionError):  # of a parameter: arrays overflow without an exception
             raise DataError(f"kernel {self.name} overflows or is not a number", "use other parameters") from None
+        if not self.others:
+            return values[0]
+        with np.errstate(over="ignore", invalid="ignore"):  # what overflows is refused later
+            if not self.weights:
+                return functools.reduce(np.multiply, values)
+            return functools.reduce(np.add, (weight * own for weight, own in zip(self.weights, values, strict=True)))
 
     def scale(self, n: int, grand_mean: float) -> float:
         """The factor of 'unit-trace' or 'unit-mean'; centring takes n times the grand mean from the trace."""
@@ -150,6 +195,11 @@ class Bank:
         """The group number of each kernel, groups numbered as they first appear."""
         numbers: dict[str, int] = {}
         return np.array([numbers.setdefault(kernel.group, len(numbers)) for kernel in self.kernels], dtype=np.int64)
+
+    @property
+    def view_kinds(self) -> dict[str, str]:
+        """The kind of each view that a kernel is computed from, in the order of the kernels."""
+        return {view: kernel.function.view_kind for kernel in self.kernels for view in kernel.views}
 
     @property
     def symmetric(self) -> bool:
@@ -208,8 +258,9 @@ class Bank:
         if not self.kernels:
             raise ConfigError("no kernels")
         for kernel in self.kernels:
-            if kinds.get(kernel.view) != kernel.function.view_kind:
-                raise ConfigError(f"kernel {kernel.name} has no {kernel.function.view_kind} view '{kernel.view}'")
+            for view in kernel.views:
+                if kinds.get(view) != kernel.function.view_kind:
+                    raise ConfigError(f"kernel {kernel.name} has no {kernel.function.view_kind} view '{view}'")
             if kernel.columns is not None and kernel.columns[-1] >= widths[kernel.view]:
                 raise ConfigError(f"kernel {kernel.name} has no column {kernel.columns[-1]} in view '{kernel.view}'")
 
@@ -221,7 +272,7 @@ class Bank:
     def _with_bases(self, pair: Pair, wanted: Sequence[int] | None = None) -> Iterator[tuple[int, Float64]]:
         """The number of each wanted kernel and the tile of its base, which is computed once for all that share it."""
         kernels = range(len(self)) if wanted is None else wanted
-        shared: dict[tuple[str, str, Columns], list[int]] = {}
+        shared: dict[tuple[Views, str, Columns], list[int]] = {}
         for a in kernels:
             shared.setdefault(self.kernels[a].of, []).append(a)
         for of, members in shared.items():
@@ -249,9 +300,9 @@ class Bank:
         self, a: int, base: Float64, pair: Pair, means: Float64, rows: Span, columns: Span
     ) -> Iterator[FloatArray]:
         of_rows, of_columns, diagonals = means[rows], means[columns], self._diagonals(a, pair)
-        for first in range(0, len(base), STRIP):
+        for first in range(0, base.shape[-2], STRIP):
             part = slice(first, first + STRIP)
-            values = self._values(a, base[part], diagonals and (diagonals[0][part], diagonals[1]))
+            values = self._values(a, base[..., part, :], diagonals and (diagonals[0][part], diagonals[1]))
             yield self.finished(a, values, of_rows[part], of_columns, means)
 
     def tile(self, a: int, base: Float64, pair: Pair, rows: Span, columns: Span, row_means: Float64) -> FloatArray:
@@ -287,13 +338,17 @@ class Bank:
         kernel = self.kernels[a]
         if "unit-diagonal" not in kernel.normalise or kernel.function.base == MATRIX:
             return None
-        X, Z = pair.sides(kernel.view)
-        return self_values(kernel, X), self_values(kernel, Z)
+        rows, columns = zip(*map(pair.sides, kernel.views), strict=True)
+        return self_values(kernel, rows), self_values(kernel, columns)
 
     def _values(self, a: int, base: Float64, diagonals: tuple[Float64, Float64] | None) -> Array:
         """The uncentred, unscaled values."""
         values = self.kernels[a].evaluate(base, precise=self.dtype == DOUBLE)
         return values if diagonals is None else values / np.sqrt(np.outer(*diagonals))
+
+
+def _positive(numbers: Sequence[float]) -> bool:
+    return all(0 < number < np.inf for number in numbers)
 
 
 def summed_up(kernel: BankKernel) -> bool:
@@ -303,14 +358,19 @@ def summed_up(kernel: BankKernel) -> bool:
     return kernel.columns is not None and not kernel.centred and not divided
 
 
-def self_values(kernel: BankKernel, X: Block) -> Float64:
-    """k(x, x) of every sample, before any normalisation."""
-    X = X if kernel.columns is None else X[:, list(kernel.columns)]
-    return np.asarray(kernel.evaluate(BASES[kernel.function.base].diagonal(X)), dtype=np.float64)
+def self_values(kernel: BankKernel, samples: Sequence[Block]) -> Float64:
+    """k(x, x) of every sample, before any normalisation; `samples` has a block for each of the kernel's views."""
+    blocks = samples if kernel.columns is None else [X[:, list(kernel.columns)] for X in samples]
+    diagonals = [BASES[kernel.function.base].diagonal(X) for X in blocks]
+    return np.asarray(kernel.evaluate(np.stack(diagonals) if kernel.others else diagonals[0]), dtype=np.float64)
 
 
-def base_tile(pair: Pair, view: str, base: str, columns: Columns = None) -> Float64:
-    """The distances or similarities of a pair of blocks, exactly symmetric on the diagonal of the matrix."""
+def base_tile(pair: Pair, views: Views, base: str, columns: Columns = None) -> Float64:
+    """The distances or similarities of a pair of blocks, exactly symmetric on the diagonal of the matrix; of several
+    views a stack (views, rows, columns)."""
+    if len(views) > 1:
+        return np.stack([base_tile(pair, (view,), base, columns) for view in views])
+    view = views[0]
     if base == MATRIX:
         return np.asarray(pair.matrix(view), dtype=np.float64)
     with np.errstate(over="ignore", invalid="ignore"):  # what overflows is refused below

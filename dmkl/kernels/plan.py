@@ -16,13 +16,15 @@ from dmkl._util.types import DOUBLE, Block, Samples
 from dmkl.config import KernelConfig, Parameters, construct
 from dmkl.data import Dataset, View
 from dmkl.errors import ConfigError, DataError, did_you_mean
-from dmkl.kernels.bank import NORMALISERS, Bank, BankKernel, Columns, self_values
+from dmkl.kernels.bank import NORMALISERS, Bank, BankKernel, Columns, Part, self_values
 from dmkl.kernels.column_sums import column_sum
 from dmkl.kernels.distances import BASES, MATRIX, dense
 from dmkl.kernels.functions import KERNELS, UNITS, Kernel, Scales
 
 SCALE_SAMPLES = 1000  # at most so many training samples are compared to measure distances for widths,
 SUBSET_SAMPLES = 100  # and for those of a set of columns, of which there may be thousands
+
+SIGNS = {"": "", "product": "*", "mean": "+"}  # between the names of views in the name of a kernel
 
 PRECISE_BYTES = 256e6  # of all values in float64: up to here they are not rounded to float32
 
@@ -38,7 +40,8 @@ def plan_bank(configs: Sequence[KernelConfig], train: Dataset) -> Bank:
     Returns
     -------
     Bank
-        One fitted kernel for each table, matching view and combination of parameters.
+        One fitted kernel for each table, matching view (or all of them, if the table combines views) and combination
+        of parameters.
 
     Raises
     ------
@@ -53,12 +56,12 @@ def plan_bank(configs: Sequence[KernelConfig], train: Dataset) -> Bank:
     subsets: dict[str, dict[Columns, int]] = {}  # their numbers, by view
     for config in configs:
         _check_normalisers(config)
-        for view in _matching_views(config, train):
-            numbers = subsets.setdefault(view.name, {})
-            for columns in _column_sets(config, view):
+        for views in _views_of_kernels(config, train):
+            numbers = subsets.setdefault(views[0].name, {})
+            for columns in _column_sets(config, views[0]):
                 number = None if columns is None else numbers.setdefault(columns, len(numbers))
                 for params in grid(config.params):
-                    kernels.append(_fitted(config, view, columns, number, params, scales))
+                    kernels.append(_fitted(config, views, columns, number, params, scales))
     for name, times in Counter(kernel.name for kernel in kernels).items():
         if times > 1:
             raise ConfigError(f"kernel '{name}' is listed twice")
@@ -79,6 +82,47 @@ def _check_normalisers(config: KernelConfig) -> None:
             f"normalise = {list(config.normalise)} is not in the order they apply",
             "use unit-diagonal, then centre, then one of unit-trace and unit-mean",
         )
+
+
+def _views_of_kernels(config: KernelConfig, train: Dataset) -> list[list[View]]:
+    """The views of each kernel, in the order of the data: one that the table names or matches, or all of them."""
+    found = list(_matching_views(config, train))
+    if not config.combine:
+        if config.weights:
+            raise ConfigError(f"kernel '{config.kernel}' has weights of views", 'add combine = "mean"')
+        return [[view] for view in found]
+    names = [view.name for view in found]
+    if len(found) < 2:
+        raise ConfigError(
+            f"kernel '{config.kernel}': the {config.combine} is of two views or more, not of '{names[0]}' alone",
+            "name more views, or leave combine out",
+        )
+    if config.subsets:
+        raise ConfigError(f"kernel '{config.kernel}' combines views: it has no subsets", "make views of columns")
+    if config.weights and config.combine != "mean":
+        raise ConfigError(f"kernel '{config.kernel}': a {config.combine} has no weights", 'use combine = "mean"')
+    if config.weights and (sorted(config.views) != sorted(names) or len(config.weights) != len(names)):
+        raise ConfigError(
+            f"kernel '{config.kernel}' has {len(config.weights)} weights for the views {', '.join(names)}",
+            "name all views, and give a weight for each of them, in this order",
+        )
+    if not all(weight > 0 and np.isfinite(weight) for weight in config.weights):
+        raise ConfigError(f"kernel '{config.kernel}': weights should be positive, not {list(config.weights)}")
+    return [found]
+
+
+def _weights(config: KernelConfig, views: Sequence[View]) -> list[float]:
+    """The given weights of the views, in their order."""
+    given = dict(zip(config.views, config.weights, strict=True)) if config.weights else {}
+    return [given[view.name] for view in views if given]
+
+
+def _shares(config: KernelConfig, views: Sequence[View]) -> tuple[float, ...]:
+    """The weights of the views in a mean, of sum 1; none of a product or a single view."""
+    if config.combine != "mean":
+        return ()
+    weights = _weights(config, views) or [1.0] * len(views)
+    return tuple(weight / sum(weights) for weight in weights)
 
 
 def _matching_views(config: KernelConfig, train: Dataset) -> Iterator[View]:
@@ -162,36 +206,56 @@ def random_subsets(width: int, count: int) -> list[tuple[int, ...]]:
 
 def _fitted(
     config: KernelConfig,
-    view: View,
+    views: Sequence[View],
     columns: Columns,
     number: int | None,
     params: Parameters,
     scales: dict[tuple[str, str, Columns], Scales],
 ) -> BankKernel:
-    text = ", ".join(f"{key}={value}" for key, value in params.items())
-    name = f"{view.name}{'' if number is None else f'[{number}]'}/{config.kernel}({text})"
-    function = construct(KERNELS[_kernel_for(config, view)], params, f"kernel {name}")
-    if "centre" in config.normalise and not function.symmetric:
+    weights = {"weights": ":".join(f"{weight:g}" for weight in _weights(config, views))} if config.weights else {}
+    text = ", ".join(f"{key}={value}" for key, value in {**params, **weights}.items())
+    among = SIGNS[config.combine].join(view.name for view in views)
+    name = f"{among}{'' if number is None else f'[{number}]'}/{config.kernel}({text})"
+    unfitted = construct(KERNELS[_kernel_for(config, views)], params, f"kernel {name}")
+    if "centre" in config.normalise and not unfitted.symmetric:
         raise ConfigError(f"kernel {name} is not symmetric and cannot be centred", "leave 'centre' out")
-    if function.needs_scales and (columns is None or function.fit(UNITS) != function):
-        key = (view.name, function.base, columns)
-        if key not in scales:
-            scales[key] = measure(view, function.base, columns)
-        try:
-            function = function.fit(scales[key])
-        except ConfigError as error:
-            raise ConfigError(f"kernel {name}: {error.message}", error.hint) from None
-    kernel = BankKernel(name, view.name, config.group or view.name, function, config.normalise, columns=columns)
-    return replace(kernel, trace=_trace(kernel, view))
+    first, *others = [Part(view.name, _fitted_to(view, unfitted, columns, name, scales)) for view in views]
+    kernel = BankKernel(
+        name,
+        first.view,
+        config.group or among,
+        first.function,
+        config.normalise,
+        columns=columns,
+        others=tuple(others),
+        weights=_shares(config, views),
+    )
+    return replace(kernel, trace=_trace(kernel, views))
 
 
-def _kernel_for(config: KernelConfig, view: View) -> str:
+def _fitted_to(
+    view: View, function: Kernel, columns: Columns, name: str, scales: dict[tuple[str, str, Columns], Scales]
+) -> Kernel:
+    """The function with parameters in units of the distances in this view."""
+    if not function.needs_scales or (columns is not None and function.fit(UNITS) == function):
+        return function
+    key = (view.name, function.base, columns)
+    if key not in scales:
+        scales[key] = measure(view, function.base, columns)
+    try:
+        return function.fit(scales[key])
+    except ConfigError as error:
+        raise ConfigError(f"kernel {name}: {error.message}", error.hint) from None
+
+
+def _kernel_for(config: KernelConfig, views: Sequence[View]) -> str:
     """The kernel's name; on a view that is not symmetric `precomputed` becomes `similarity`."""
-    if view.symmetric or not KERNELS[config.kernel].symmetric:
+    skew = [view.name for view in views if not view.symmetric]
+    if not skew or not KERNELS[config.kernel].symmetric:
         return config.kernel
     if config.kernel == "precomputed":
         return "similarity"
-    raise ConfigError(f"kernel '{config.kernel}' needs a symmetric view, '{view.name}' is declared not to be")
+    raise ConfigError(f"kernel '{config.kernel}' needs a symmetric view, '{skew[0]}' is declared not to be")
 
 
 def measure(view: View, base: str, columns: Columns = None) -> Scales:
@@ -247,12 +311,12 @@ def _variance(block: Block) -> float:
     return max(0.0, float(block.power(2).sum() / size - (block.sum() / size) ** 2))
 
 
-def _trace(kernel: BankKernel, view: View) -> float:
+def _trace(kernel: BankKernel, views: Sequence[View]) -> float:
     if kernel.function.base == MATRIX:
-        diagonal = np.asarray(view.values.diagonal(), dtype=np.float64)
-        values = np.asarray(kernel.evaluate(diagonal), dtype=np.float64)
+        diagonals = [np.asarray(view.values.diagonal(), dtype=np.float64) for view in views]
+        values = np.asarray(kernel.evaluate(np.stack(diagonals) if kernel.others else diagonals[0]), dtype=np.float64)
     else:
-        values = self_values(kernel, view.values)
+        values = self_values(kernel, [view.values for view in views])
     if "unit-diagonal" in kernel.normalise:
         if kernel.function.view_kind == "kernel":
             raise ConfigError(
@@ -322,9 +386,10 @@ def cheaper_computed(bank: Bank, views: Mapping[str, View], tile: int, fits: int
 def computing_ns(bank: Bank, views: Mapping[str, View], tile: int, costs: Costs = MEASURED) -> float:
     """Nanoseconds to compute one entry of an average kernel of the bank."""
     shared = {kernel.of for kernel in bank.kernels}
-    bases = sum(_base_ns(views[view], base, columns, tile, costs) for view, base, columns in shared)
+    bases = sum(_base_ns(views[view], base, columns, tile, costs) for names, base, columns in shared for view in names)
     own = (
-        kernel.function.entry_ns + sum(costs.normalise[name] for name in kernel.normalise) for kernel in bank.kernels
+        kernel.function.entry_ns * len(kernel.views) + sum(costs.normalise[name] for name in kernel.normalise)
+        for kernel in bank.kernels
     )
     return (bases + sum(own)) / len(bank)
 

@@ -103,7 +103,8 @@ class Model:
     @property
     def batch_rows(self) -> int:
         """The number of new samples whose kernel values against all support samples fit into a batch."""
-        return max(1, min(OPTIONS.largest_batch, int(OPTIONS.batch_bytes / (8 * max(1, len(self.samples))))))
+        views = max(len(kernel.views) for kernel in self.bank.kernels)  # whose distances are in memory together
+        return max(1, min(OPTIONS.largest_batch, int(OPTIONS.batch_bytes / (8 * views * max(1, len(self.samples))))))
 
     def predict(self, scores: Float64) -> Labels:
         return predicted(scores, self.task, self.classes)
@@ -122,16 +123,15 @@ class Model:
 
 def check_views(bank: Bank, widths: Mapping[str, int], data: Dataset) -> None:
     """Refuse data that lack a view of these kernels, or have a view of another kind or width (DataError)."""
-    for kernel in bank.kernels:
-        if kernel.view not in data.views:
-            hint = did_you_mean(kernel.view, list(data.views))
-            raise DataError(f"the model needs view '{kernel.view}', the data lack it", hint)
-        view = data.views[kernel.view]
-        wanted = widths[kernel.view]
-        if view.kind != kernel.function.view_kind or view.values.shape[1] != wanted:
+    for name, kind in bank.view_kinds.items():
+        if name not in data.views:
+            hint = did_you_mean(name, list(data.views))
+            raise DataError(f"the model needs view '{name}', the data lack it", hint)
+        view, wanted = data.views[name], widths[name]
+        if view.kind != kind or view.values.shape[1] != wanted:
             raise DataError(
-                f"view '{kernel.view}' is a {view.kind} view with {view.values.shape[1]} columns, the model "
-                f"was trained on a {kernel.function.view_kind} view with {wanted}"
+                f"view '{name}' is a {view.kind} view with {view.values.shape[1]} columns, the model "
+                f"was trained on a {kind} view with {wanted}"
             )
 
 
@@ -270,7 +270,7 @@ def make_model(source: TrainingKernels, fit: Fit, kernels: list[int] | None = No
         if bank.centred:
             constant = ((row_means @ coef).T - np.outer(totals, grand_means)) * weights * scales
     support = np.flatnonzero(coef.any(axis=1)) if not shift.any() else np.arange(n)
-    used = {kernel.view for kernel in bank.kernels}
+    used = bank.view_kinds
     views = {name: entry for name, entry in source.views.entries.items() if name in used}
     return Model(
         bank=bank,
@@ -417,7 +417,7 @@ def check_model(model: Model) -> None:
 
 def _check_views(model: Model) -> None:
     widths = model.about["widths"]
-    kinds = {kernel.view: kernel.function.view_kind for kernel in model.bank.kernels}
+    kinds = model.bank.view_kinds
     model.bank.check_views(kinds, widths)
     for name, kind in kinds.items():
         if type(widths[name]) is not int or widths[name] < 1:

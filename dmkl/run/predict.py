@@ -72,7 +72,7 @@ class Predictor:
 
     def batches(self, path: StrPath, runtime: Runtime) -> Iterator[Arrays]:
         """Predict the samples of a file in their order; memory does not grow with their number."""
-        needed = list(dict.fromkeys(kernel.view for kernel in self.model.bank.kernels))
+        needed = list(self.model.bank.view_kinds)
         width = 8 * sum(self.model.about["widths"].values())  # bytes of a sample
         rows = max(1, min(self.model.batch_rows * runtime.workers, int(BATCH_BYTES / max(1, width))))
         for samples in load_batches(self._data(path), self.config.views, needed, rows):

@@ -146,7 +146,7 @@ class PreparedData:
     @property
     def notes(self) -> list[str]:
         """Facts that a user may not expect."""
-        used = {kernel.view for kernel in self.bank.kernels}
+        used = self.bank.view_kinds
         skipped = [name for name, view in self.train.views.items() if name not in used and is_constant(view)]
         if not skipped:
             return []
@@ -193,7 +193,7 @@ def project(prepared: PreparedData, config: Config) -> Projection:
     grid = Grid.cut(prepared.train.n, config.run.tile, full=config.run.full or not prepared.bank.symmetric)
     return Projection(
         kernels=len(prepared.bank),
-        views=len({kernel.view for kernel in prepared.bank.kernels}),
+        views=len(prepared.bank.view_kinds),
         n=grid.n,
         tiles=grid.tiles,
         tile=grid.tile,
@@ -252,7 +252,7 @@ def prepare_kernels(run: RunContext, check: Callable[[Labels], object], *, fits:
     )
     record: KernelRecord = {
         "kernels": store.s,
-        "views": len({kernel.view for kernel in store.bank.kernels}),
+        "views": len(store.bank.view_kinds),
         "n": store.n,
         "bytes": store.nbytes,
         "computed": store.computed,

@@ -33,9 +33,8 @@ from dmkl.solvers.certificate import (
 from dmkl.solvers.fixed_weights import outlined
 from dmkl.solvers.kernel_operators import BlockKernels, StreamedKernels, combine, quadratic_forms
 from dmkl.solvers.low_rank import CertifiedPoint, solve_any_rank, solve_full_rank, solve_low_rank
-from dmkl.solvers.mirror import MirrorOptions, solve_mirror
+from dmkl.solvers.mirror import NUMBERS, VECTORS, Descent, MirrorOptions, SvmsInPasses, solve_mirror
 from dmkl.solvers.newton import KEPT, NewtonSolution, Search, WeightModel, first_weights, solve_newton
-from dmkl.solvers.newton import OPTIONS as NEWTON_OPTIONS
 from dmkl.solvers.problem import Problem, Solver
 from dmkl.solvers.state import Arrays, MethodState, State
 from dmkl.solvers.working_sets import (
@@ -90,7 +89,7 @@ WEIGHTS_METHODS: dict[str, WeightsMethod] = {
     # only the weights of interior points are used; with kinks in the norm (q = inf) nearly right ones may not be enough
     INTERIOR: WeightsMethod(solve_any_rank, share=0.3, attempts=3),
     MIRROR: WeightsMethod(solve_mirror, share=0.4),
-    MIRROR_PAPER: WeightsMethod(partial(solve_mirror, options=MirrorOptions(rule="paper")), share=0.4),
+    MIRROR_PAPER: WeightsMethod(solve_mirror, share=0.4),
 }
 AUTOMATIC = "automatic"
 TRIAL = MirrorOptions(svm_steps=50)  # of mirror descent before another method: an SVM that lasts is given up, too
@@ -125,7 +124,7 @@ def _solution(found: NewtonSolution) -> BlockSolution:
 
 
 @dataclass(frozen=True)
-class NewtonState(MethodState):
+class ModelState(MethodState):
     """The models of classes whose kernels are read in passes, so that every evaluation counts in a later run."""
 
     models: Mapping[str, Array] = field(default_factory=dict)  # "class.name of the array"
@@ -134,12 +133,13 @@ class NewtonState(MethodState):
         return dict(self.models)
 
     @classmethod
-    def read(cls, arrays: Arrays) -> NewtonState:
+    def read(cls, arrays: Arrays) -> ModelState:
         unknown = [name for name in arrays if not name.partition(".")[0].isdecimal()]
         if unknown:
             raise ValueError(f"a state of the method with unknown {', '.join(sorted(unknown))}")
-        expected = {f"{k}.{name}" for k in {name.partition(".")[0] for name in arrays} for name in KEPT}
-        if missing := expected.difference(arrays):
+        classes = {name.partition(".")[0] for name in arrays}
+        kept = {k: (*(NUMBERS + VECTORS if f"{k}.lam" in arrays else KEPT), "going") for k in classes}
+        if missing := {f"{k}.{name}" for k in classes for name in kept[k]}.difference(arrays):
             raise ValueError(f"a state of the method without {', '.join(sorted(missing))}")
         return cls(dict(arrays))
 
@@ -148,18 +148,16 @@ class NewtonState(MethodState):
         found = {name.partition(".")[2]: values for name, values in self.models.items() if name.startswith(f"{k}.")}
         return found or None
 
-    def updated(self, k: int, model: Mapping[str, Array]) -> NewtonState:
+    def updated(self, k: int, model: Mapping[str, Array]) -> ModelState:
         """With another model of class k."""
-        return NewtonState({**self.models, **{f"{k}.{name}": values for name, values in model.items()}})
+        return ModelState({**self.models, **{f"{k}.{name}": values for name, values in model.items()}})
 
     def milestone(self) -> Array:
         """Evaluations of models that have not ended: each of them is progress."""
-        counts = [
-            (int(values), int(self.models[f"{name.partition('.')[0]}.idle"]))
-            for name, values in self.models.items()
-            if name.endswith(".evaluations")
-        ]
-        return np.array([number for number, idle in counts if idle < NEWTON_OPTIONS.patience])
+        counts = {
+            name.partition(".")[0]: int(values) for name, values in self.models.items() if name.endswith(".evaluations")
+        }
+        return np.array([number for k, number in counts.items() if self.models[f"{k}.going"]])
 
 
 @dataclass(frozen=True)
@@ -194,7 +192,7 @@ class _Attempt:
 class MixedNormMethod(ClassMethod):
     """Blocks of the kernels that matter; weights for each class."""
 
-    own_type: ClassVar[type[MethodState]] = NewtonState
+    own_type: ClassVar[type[MethodState]] = ModelState
 
     C: float
     norm: MixedNorm
@@ -237,8 +235,8 @@ class MixedNormMethod(ClassMethod):
     def streaming_substitute(
         self, problem: Problem, samples: Samples, kernels: Samples, room: int
     ) -> StreamedKernels | None:
-        """All samples of these kernels, for Newton's method, which can read them in passes."""
-        if self.method not in (AUTOMATIC, NEWTON):
+        """All samples of these kernels, for Newton's method and mirror descent, which can read them in passes."""
+        if self.method == INTERIOR:
             return None
         each = np.zeros((len(kernels), problem.stack.s))
         each[np.arange(len(kernels)), kernels] = 1.0
@@ -248,16 +246,16 @@ class MixedNormMethod(ClassMethod):
         return np.ones_like(working), np.ones_like(active)  # a pass reads them in any case
 
     def first_own(self, problem: Problem) -> MethodState:
-        return NewtonState()
+        return ModelState()
 
     def resume(self, own: MethodState, k: int) -> Mapping[str, Array] | None:
-        assert isinstance(own, NewtonState)
+        assert isinstance(own, ModelState)
         return own.of(k)
 
     def next_own(
         self, own: MethodState, number: int, classes: Sequence[int], solutions: Sequence[BlockSolution]
     ) -> MethodState:
-        assert isinstance(own, NewtonState)
+        assert isinstance(own, ModelState)
         for k, solution in zip(classes, solutions, strict=True):
             if solution.resume is not None:
                 assert isinstance(solution.resume, Mapping)
@@ -294,9 +292,8 @@ class MixedNormMethod(ClassMethod):
             yield from self._in_turn(problem, Rule(problem.array, self.norm.among(problem.kernels)))
         else:
             method = WEIGHTS_METHODS[self.method]
-            if self.method == MIRROR_PAPER:
-                rule = MirrorOptions(rule="paper", step=self.mirror_step)
-                method = replace(method, solve=partial(solve_mirror, options=rule))
+            if self.method != INTERIOR:
+                method = replace(method, solve=partial(solve_mirror, options=self._mirror_options()))
             yield self._by_weights(problem, method)
 
     def _in_turn(self, problem: BlockProblem, rule: Rule) -> Iterator[_Attempt]:
@@ -328,7 +325,10 @@ class MixedNormMethod(ClassMethod):
         return _Attempt(_solution(found), found.primal)
 
     def _streamed(self, problem: BlockProblem, kernels: StreamedKernels) -> BlockSolution:
-        """One evaluation of Newton's method, which takes two passes; the state goes from round to round."""
+        """One evaluation of Newton's method, which takes two passes, or one call of mirror descent's oracle; the state
+        goes from round to round."""
+        if self.method in WEIGHTS_METHODS:
+            return self._mirror_streamed(problem, kernels)
         norm, upper, y = self.norm.among(problem.kernels), self.C * problem.counts, problem.y
         wanted, resume, calls = self.options.block_share * problem.tol, problem.warm.resume, 0
         if isinstance(resume, Mapping):
@@ -341,6 +341,31 @@ class MixedNormMethod(ClassMethod):
         model.advance(Search(kernels, y, upper, norm, wanted, problem.oracle, np.abs(problem.warm.beta)))
         found = model.solution(calls + 1)
         return replace(_solution(found), resume=model.arrays())
+
+    def _mirror_streamed(self, problem: BlockProblem, kernels: StreamedKernels) -> BlockSolution:
+        norm, upper, wanted = self.norm.among(problem.kernels), self.C * problem.counts, self.options.block_share
+        svms = SvmsInPasses(kernels, problem.y, upper, problem.oracle, problem.tol)
+        descent = Descent(svms, problem.y, upper, norm, wanted * problem.tol, self._mirror_options())
+        if isinstance(problem.warm.resume, Mapping):
+            descent.restore(problem.warm.resume)
+        before = descent.svm_calls
+        descent.step()
+        found = descent.solution()
+        return BlockSolution(
+            found.beta,
+            found.dual,
+            found.svm_calls - before,
+            1,
+            found.weights,
+            found.penalty,
+            found.proof,
+            found.proof_forms,
+            scores=found.scores,
+            resume=descent.arrays(),
+        )
+
+    def _mirror_options(self) -> MirrorOptions:
+        return MirrorOptions(rule="paper", step=self.mirror_step) if self.method == MIRROR_PAPER else MirrorOptions()
 
     def _by_weights(self, problem: BlockProblem, method: WeightsMethod) -> _Attempt:
         """Weights by the method, then the SVM at them; tighter while the block's own certificate asks for it."""

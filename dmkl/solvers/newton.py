@@ -247,7 +247,7 @@ class WeightModel:
     def arrays(self) -> dict[str, Array]:
         """Everything as arrays, from which `restored` makes the same model."""
         found = {name: np.asarray(getattr(self, name)) for name in KEPT}
-        found["_cuts"] = np.array(self._cuts)
+        found["_cuts"], found["going"] = np.array(self._cuts), np.asarray(self.idle < OPTIONS.patience)
         for name in ("centre", "best", "proof"):
             part = getattr(self, name)
             found |= {f"{name}.{field.name}": np.asarray(getattr(part, field.name)) for field in fields(part)}

@@ -57,8 +57,7 @@ class FeatureSource(Source):
                     "put it into a store: dmkl kernels",
                 )
         self.bank, self.grid, self.s, self.dtype = bank, grid, len(bank), np.dtype(np.float32)
-        used = {kernel.view for kernel in bank.kernels}
-        self._features = {view: np.ascontiguousarray(dense(features[view]).T) for view in used}
+        self._features = {view: np.ascontiguousarray(dense(features[view]).T) for view in bank.view_kinds}
         for view, values in self._features.items():
             if np.abs(values).max() > LARGEST:
                 raise DataError(f"the values of view '{view}' overflow", "rescale the features")
@@ -85,9 +84,8 @@ class FeatureSource(Source):
     def diagonal(self, samples: Samples) -> FloatArray:
         features = {view: values[:, samples].T for view, values in self._features.items()}
         scaled = zip(self.bank.kernels, self._sums.scales, strict=True)
-        return np.stack([self_values(kernel, features[kernel.view]) * scale for kernel, scale in scaled]).astype(
-            self.dtype
-        )
+        values = [self_values(kernel, [features[kernel.view]]) * scale for kernel, scale in scaled]
+        return np.stack(values).astype(self.dtype)
 
     def _values(self, kernels: Samples, rows: Samples, columns: Samples) -> FloatArray:
         sums = self._sums.some(kernels)

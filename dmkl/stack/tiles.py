@@ -20,7 +20,7 @@ from dmkl._util.tiling import Grid
 from dmkl._util.types import Array, Block, Float64, FloatArray, FloatType, Samples
 from dmkl.errors import SolverError
 from dmkl.kernels import base_tile
-from dmkl.kernels.bank import Columns
+from dmkl.kernels.bank import Columns, Views
 from dmkl.kernels.distances import MATRIX
 from dmkl.runtime import Runtime
 from dmkl.stack.features import FeatureSource
@@ -205,7 +205,7 @@ class _Bench:
         self.key = (store.id, i, j)
         self.pair = StoredPair(store, i, j)
         self._bank = store.bank
-        self._of: tuple[str, str, Columns] | None = None
+        self._of: tuple[Views, str, Columns] | None = None
         self._base: Float64 = np.empty(0)
 
     def base(self, a: int) -> Float64:

@@ -14,6 +14,11 @@ from dmkl.kernels.functions import ExponentialKernel, Kernel, Scales, fit_multip
 HIGHEST_DEGREE = 1000  # of a polynomial, which is computed by as many multiplications
 
 
+def _inverse(spread: float) -> float:
+    """1 / spread; infinite, which is refused as a unit, where all features are equal."""
+    return 1.0 / spread if spread else np.inf
+
+
 @dataclass(frozen=True)
 class Linear(Kernel):
     """`x . z`."""
@@ -45,7 +50,7 @@ class Poly(Kernel):
             )
 
     def fit(self, scales: Scales) -> Self:
-        return replace(self, gamma=fit_multiple("gamma", self.gamma, {"scale": 1 / scales.spread}))
+        return replace(self, gamma=fit_multiple("gamma", self.gamma, {"scale": _inverse(scales.spread)}))
 
     def evaluate(self, tile: Float64) -> Float64:
         inner = tile * float(self.gamma) + self.coef0
@@ -68,7 +73,7 @@ class Sigmoid(Kernel):
     entry_ns: ClassVar[float] = 2.9
 
     def fit(self, scales: Scales) -> Self:
-        return replace(self, gamma=fit_multiple("gamma", self.gamma, {"scale": 1 / scales.spread}))
+        return replace(self, gamma=fit_multiple("gamma", self.gamma, {"scale": _inverse(scales.spread)}))
 
     def evaluate(self, tile: Float64) -> Float64:
         return np.tanh(tile * float(self.gamma) + self.coef0)
