@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,11 @@ import numpy as np
 import pytest
 from conftest import small_working_sets
 from exact_svm import Vector, libsvm_alpha
+from sklearn.exceptions import ConvergenceWarning
 
 import dmkl
 from dmkl.problems.norms import ConcaveNorm
+from dmkl.solvers import reweighted
 from dmkl.solvers.reweighted import ReweightedMethod, ReweightedState
 from dmkl.stack import KernelStack
 
@@ -112,6 +115,31 @@ def test_what_is_proved_and_what_is_not(tmp_path: Path) -> None:
     assert again.history == []
     finer = solved(K, y, 0.25, tol=1e-5, checkpoint=tmp_path / "state")
     assert (finer.state.own_as(ReweightedState).lowered <= 1e-5).all()  # a smaller tolerance goes on
+
+
+def test_a_run_cut_short_claims_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After the last convex problem that is allowed, nothing is known of the point's own tangent."""
+    monkeypatch.setattr(reweighted, "OPTIONS", replace(reweighted.OPTIONS, most=1))
+    K, y = problem()
+    with pytest.warns(ConvergenceWarning, match="the certified gap is"):
+        fit = solved(K, y, 0.2, tol=1e-6, max_rounds=1)
+    assert not fit.rule
+    assert np.isinf(fit.state.own_as(ReweightedState).lowered).all()
+
+
+def test_paths_and_the_estimator_pass_through(recwarn: pytest.WarningsRecorder) -> None:
+    """A path of q across 1/2, each from the solution before; and the estimator, whose gap is the true one."""
+    K, y = problem()
+    stack = KernelStack.from_array(K, groups=GROUPS)
+    fits = list(dmkl.solve_path(stack, y, [dmkl.VSKL(q=q, C=C) for q in (1.0, 0.4, 0.3, 0.75)]))
+    assert [bool(fit.rule) for fit in fits] == [False, True, True, False]
+    for fit, q in zip(fits, (1.0, 0.4, 0.3, 0.75), strict=True):
+        assert fit.objective == pytest.approx(solved(K, y, q).objective, rel=2e-3)
+    rng = np.random.default_rng(0)
+    X = np.outer(y, [1.0, 0.0]) + rng.normal(size=(len(y), 2))
+    model = dmkl.VSKLClassifier(q=0.25, views={"use": [0], "noise": [1]}).fit(X, y)
+    assert model.gap_ > 1e-3
+    assert not recwarn.list
 
 
 def test_groups_without_use_have_no_weight() -> None:

@@ -220,7 +220,7 @@ def test_the_papers_stop_ends_a_run_that_keeps_its_certificate(
     walk = fit.state.own.iterates
     assert walk.steps == steps_to_stop(ps) > 5
     assert walk.change < 0.01
-    assert fit.rule == "the paper's stop: the average weights changed by less than 1 %"
+    assert fit.rule == "the paper's stop, a change of the average weights by less than 1 %"
     assert not fit.converged
     assert not fit.out_of_time
     np.testing.assert_allclose(walk.weight_sum, np.sum(ps[: walk.steps], axis=0), rtol=1e-10)
@@ -249,9 +249,9 @@ def test_the_command_line_says_what_ended_a_run(tmp_path: Path, capsys: pytest.C
     (tmp_path / "config.toml").write_text(CONFIG)
     assert main(["train", str(tmp_path / "config.toml"), "-o", str(tmp_path / "run")]) == 0
     shown = capsys.readouterr()
-    rule = "ended by the paper's stop: the average weights changed by less than 1 %"
+    rule = "ended by the paper's stop, a change of the average weights by less than 1 %"
     assert f"({rule})" in " ".join(shown.out.split())
     assert "NOT proved" not in shown.out
     assert "warn" not in shown.err.lower()
     report = (tmp_path / "run" / "report.html").read_text()
-    assert "nded by the paper&#39;s stop: the average weights changed by less than 1 %, as the formulation" in report
+    assert "<strong>Ended by the paper&#39;s stop, a change of the average weights by less than 1 %:</strong>" in report

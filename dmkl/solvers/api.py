@@ -68,8 +68,8 @@ class Fit:
     out_of_time : bool
         Whether `max_seconds` ended the run, or a request to stop.
     rule : str
-        The rule that ended the run in place of the tolerance, in words, for formulations that ask for one
-        (`SharedMKL(stop="paper")`); empty for all others. The gap is certified as ever.
+        What ended the run in place of the tolerance, in words: the paper's stop (`SharedMKL(stop="paper")`), or a
+        stationary point of a problem that is not convex (VSKL with q < 1/2). Empty for all else.
     classes : tuple of str
         Names of the classes or labels, in the order of the columns of `coef`.
     task : str
@@ -208,8 +208,8 @@ def solve(
     Warns
     -----
     ConvergenceWarning
-        Of scikit-learn: if a gap is above `tol`, and no rule of the formulation's own ended the run. It says what to
-        try.
+        Of scikit-learn: if a gap is above `tol`, and the formulation has no rule of its own that ended the run. It says
+        what to try.
 
     Raises
     ------

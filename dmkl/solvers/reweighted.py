@@ -46,7 +46,7 @@ class ReweightingOptions:
 
 
 OPTIONS = ReweightingOptions()
-STATIONARY = "reweighting, at a stationary point: the problem is not convex, and another point may be better"
+STATIONARY = "reweighting at a stationary point of a problem that is not convex"
 
 
 def build(formulation: VSKL, problem: Problem) -> Solver:
@@ -105,7 +105,7 @@ class ReweightedMethod(MixedNormMethod):
             lower = self._point(problem, weights, step.beta)
             if lower.primal >= point.primal:  # by less than the tolerance of the convex problem
                 break
-            point = lower
+            point, tangent = lower, -np.inf  # nothing is known of the new point's own tangent
         return replace(
             relaxed,
             beta=point.beta,

@@ -55,7 +55,7 @@ class MinimaxOptions:
 
 
 MINIMAX = MinimaxOptions()
-PAPERS_STOP = "the paper's stop: the average weights changed by less than 1 %"
+PAPERS_STOP = "the paper's stop, a change of the average weights by less than 1 %"
 
 
 def smoothed(gamma: Float64, delta: float) -> Float64:

@@ -13,7 +13,6 @@ from dmkl.report.parts import Contents, noun
 from dmkl.version import __version__
 
 WORST = 10  # outputs in the table
-UNCERTIFIED = "<strong>Not certified to the tolerance:</strong>"
 
 
 def certificate(contents: Contents) -> Section:
@@ -50,9 +49,9 @@ def _verdict(contents: Contents, model: Model, gap: float, shared: bool) -> Mark
             tolerance,
         )
     rule = str(model.about.get("rule", ""))
-    begins = "<strong>Ended by {}, as the formulation asks for:</strong>" if rule else UNCERTIFIED
+    ended = f"Ended by {rule}:" if rule else "Not certified to the tolerance:"
     return paragraph(
-        Markup(begins).format(rule),
+        Markup("<strong>{}</strong>").format(ended),
         f"another choice of kernel weights and coefficients could lower the objective{each} by up to {percent(gap)}.",
         tolerance,
     )
