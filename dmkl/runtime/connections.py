@@ -58,6 +58,9 @@ class ConnectionLimits:
 LIMITS = ConnectionLimits()
 
 
+IMPORTED = ("dmkl.store", "dmkl.stack", "dmkl.solvers")  # by workers as they start, before their first task
+
+
 def silent(text: str) -> None:
     """A note that goes nowhere."""
 
@@ -171,6 +174,7 @@ class LocalProcesses(KnownWorkers):
             n_workers=self._count,
             threads_per_worker=self._threads,
             dashboard_address="127.0.0.1:0",  # None would still open port 8787
+            preload=list(IMPORTED),
             silence_logs=logging.CRITICAL,  # errors of tasks come back; others are those of processes that end
         )
         self._client = connect_client(self._cluster, "this machine refuses connections to itself")
