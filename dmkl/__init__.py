@@ -13,6 +13,8 @@ if TYPE_CHECKING:  # for editors and type checkers; at run time `_PLACES` and th
     from dmkl.estimators import *  # noqa: F403 - all of its classes, without a list of them here
     from dmkl.kernels import repair as repair
     from dmkl.solvers import *  # noqa: F403 - formulations, `Fit`, `solve` and its companions
+    from dmkl.solvers.obscure_structured import Pair as Pair
+    from dmkl.solvers.obscure_structured import structured as structured
     from dmkl.stack import KernelStack as KernelStack
     from dmkl.tuning import Tuned as Tuned
     from dmkl.tuning import tune as tune
@@ -23,9 +25,11 @@ _PLACES = {
     "KernelStack": "dmkl.stack",
     "Tuned": "dmkl.tuning",
     "grid": "dmkl.solvers",
+    "Pair": "dmkl.solvers.obscure_structured",
     "repair": "dmkl.kernels",
     "solve": "dmkl.solvers",
     "solve_path": "dmkl.solvers",
+    "structured": "dmkl.solvers.obscure_structured",
     "tune": "dmkl.tuning",
 }
 

@@ -15,12 +15,12 @@ from test_estimators import blobs
 
 import dmkl
 from dmkl.estimators import ESTIMATORS, KernelBank, KernelClassifier, KernelEstimator, KernelRegressor
-from dmkl.estimators.base import WeightedClassifier
+from dmkl.estimators.base import WeightedClassifier, WeightedRegressor
 
 PUBLIC = (*ESTIMATORS, KernelBank)
-BASES = (KernelEstimator, KernelClassifier, KernelRegressor, WeightedClassifier)
+BASES = (KernelEstimator, KernelClassifier, KernelRegressor, WeightedClassifier, WeightedRegressor)
 HEAD = re.compile(r"^([A-Z][A-Za-z ]+)\n-{3,}\n", re.MULTILINE)
-EXAMPLES = {thing.__name__: thing for thing in (*PUBLIC, dmkl.tune)}
+EXAMPLES = {thing.__name__: thing for thing in (*PUBLIC, dmkl.tune, dmkl.structured)}
 
 
 def sections(thing: Any) -> dict[str, str]:

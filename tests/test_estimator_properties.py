@@ -138,7 +138,7 @@ def test_units_of_kernels_go_into_constants(estimator: Any, seed: int, magnitude
     else:
         constants, factor = {"C": 1.0 / c}, 1.0 / c
     plain, scaled = fitted(estimator, K, y), fitted(estimator, c * K, y, **constants)
-    if estimator is dmkl.ObscureClassifier:  # its objective is lam/2 ||w||^2 + a mean, lam = 1 / (C n)
+    if estimator.formulation is dmkl.Obscure:  # its objective is lam/2 ||w||^2 + a mean, lam = 1 / (C n)
         factor = 1.0
     same(scaled, c * K, plain, K, factor)
 

@@ -120,6 +120,19 @@ def test_the_smooth_part_has_its_derivatives(name: str, drawn: Any, seed: int) -
 
 
 @EVERY
+@given(SAMPLES, SAMPLES, st.integers(0, 99))
+def test_slopes_are_subgradients(name: str, drawn: Any, others: Any, seed: int) -> None:
+    """l(g) >= l(f) - rho (g - f) for every g, also where f is at a kink."""
+    f, n = drawn
+    loss, y = made(name, n), labels(name, n, seed)
+    for here in (f, y, y + np.linspace(-1, 1, n).round() * WIDTH):
+        rho = loss.slopes(y, here)
+        assert rho.shape == here.shape
+        for there in (np.resize(others[0], n), np.zeros(n), y):
+            assert loss.total(y, there) >= loss.total(y, here) - rho @ (there - here) - 1e-8
+
+
+@EVERY
 @given(SAMPLES, st.integers(0, 99), st.floats(-3, 3))
 def test_the_intercept_is_the_best_one(name: str, drawn: Any, seed: int, other: float) -> None:
     scores, n = drawn

@@ -43,6 +43,9 @@ CASES: list[tuple[Any, list[str], bool]] = [
     (dmkl.SharedMKL(mode="max"), ["sa", "sa-paper", "mirror-paper"], True),
     (dmkl.SharedMKL(mode="max", stop="paper"), ["sa-paper", "mirror-paper"], True),
     (dmkl.Obscure(C=1.0), ["exact", "obscure", "stochastic", "online", "pegasos"], False),
+    (dmkl.Obscure(C=1.0, loss="logistic"), ["exact", "obscure", "stochastic", "online", "pegasos"], False),
+    (dmkl.Obscure(C=1.0, loss="softmax"), ["exact", "obscure", "stochastic", "online", "pegasos"], False),
+    (dmkl.Obscure(C=1.0, loss="squared"), ["exact", "obscure", "stochastic", "online"], False),
     (dmkl.MIKL(), ["interior", "newton", "fista", "plain"], False),
 ]
 NAMES = [repr(case[0]) for case in CASES]

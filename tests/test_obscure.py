@@ -619,7 +619,7 @@ def test_the_best_mixture_is_the_best(seed: int, k: int, q: float) -> None:
         ({"C": 1.0, "lam": 1.0}, "either C or lam"),
         ({"C": -1.0}, "C should be positive"),
         ({"lam": 0.0}, "lam should be positive"),
-        ({"C": 1.0, "loss": "squared"}, "unknown loss 'squared'"),
+        ({"C": 1.0, "loss": "multi"}, "unknown loss 'multi'"),
         ({"C": 1.0, "online": 0}, "online should be at least 1"),
     ],
 )

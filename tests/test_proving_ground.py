@@ -20,7 +20,7 @@ from dmkl._util.machine import cores
 from dmkl.problems.base import Formulation, WithLoss
 from dmkl.problems.losses import LOSSES
 from dmkl.problems.mikl import NORMS
-from dmkl.problems.obscure import LOSSES as OBSCURE_LOSSES
+from dmkl.problems.obscure import COLUMN_LOSS
 from dmkl.solvers.methods import METHODS, methods_of
 from pipelines.benchmarks.proving_ground import __main__ as command
 from pipelines.benchmarks.proving_ground import experiment, fits, worker
@@ -62,9 +62,10 @@ def test_every_loss_norm_and_exponent_is_there() -> None:
     """Losses and norms are there when they are registered; a formulation, mode or exponent has to be added."""
     assert values(dmkl.SpicyMKL, "loss") == set(LOSSES)
     assert values(dmkl.UniformMKL, "loss") | {"hinge"} == set(LOSSES)  # its default needs no word
-    assert {kind for kind in FORMULATIONS if issubclass(kind, WithLoss)} == {dmkl.SpicyMKL, dmkl.UniformMKL}
+    taking = {kind for kind in FORMULATIONS if issubclass(kind, WithLoss)}
+    assert taking == {dmkl.SpicyMKL, dmkl.UniformMKL, dmkl.Obscure}
     assert values(dmkl.MIKL, "norm") == set(NORMS)
-    assert values(dmkl.Obscure, "loss") == set(OBSCURE_LOSSES)
+    assert values(dmkl.Obscure, "loss") == {*COLUMN_LOSS, *LOSSES}
     assert values(dmkl.SharedMKL, "mode") == {"sum", "max"}
     for kind in (dmkl.SharedMKL, dmkl.UniformMKL):
         assert values(kind, "intercept") == {True, False}
@@ -75,8 +76,9 @@ def test_every_loss_norm_and_exponent_is_there() -> None:
 
 def test_every_loss_of_real_targets_has_some() -> None:
     for loss in LOSSES:
-        tasks = {SOURCES[one.data].task for one in of(dmkl.SpicyMKL) if one.constants["loss"] == loss}
-        assert ("targets" in tasks) == LOSSES[loss].regression, loss
+        for kind in (dmkl.SpicyMKL, dmkl.Obscure):
+            tasks = {SOURCES[one.data].task for one in of(kind) if one.constants.get("loss") == loss}
+            assert ("targets" in tasks) == LOSSES[loss].regression, loss
 
 
 def test_every_method_takes_part() -> None:

@@ -111,19 +111,21 @@ def test_interior_points_find_what_pairs_find(rank: int) -> None:
     assert ((found * y >= 0) & (found * y <= 1)).all()
 
 
-def test_interior_points_take_kinks() -> None:
+@pytest.mark.parametrize("intercept", [True, False])
+def test_interior_points_take_kinks(intercept: bool) -> None:
     """The epsilon-insensitive loss, whose rho may have both signs, beside SMO that turns samples to the other side."""
     K, y = gaussians(80)
     y = targets("epsilon", y)
     shape = Shape.of(loss_of("epsilon"), y)
     assert shape is not None
-    pairs = one_kernel.MachineMethod(loss_of("epsilon"), y, shape, 1)
+    pairs = one_kernel.MachineMethod(loss_of("epsilon"), y, shape, 1, intercept=intercept)
     options = replace(one_kernel.OPTIONS, pairs=0, pairs_share=0.0)
-    inside = one_kernel.MachineMethod(loss_of("epsilon"), y, shape, 1, options)
+    inside = one_kernel.MachineMethod(loss_of("epsilon"), y, shape, 1, options, intercept=intercept)
     one, other = (method.solve(20 * K.mean(axis=0), [np.zeros(80)], 1e-8) for method in (pairs, inside))
     assert one.svm_calls > 0 == one.steps
     assert other.steps > 0
     assert max(one.gap, other.gap) <= 1e-8
+    assert (abs(one.rho.sum()) <= 1e-9) == (abs(other.rho.sum()) <= 1e-9) == intercept
     assert one.dual == pytest.approx(other.dual, rel=1e-7)
     np.testing.assert_allclose(one.scores + one.intercept, other.scores + other.intercept, atol=2e-3)
 
@@ -158,25 +160,28 @@ def test_no_method_for_a_loss_with_curvature_and_a_kink() -> None:
 
 @EVERY
 @pytest.mark.parametrize("scale", [1e-2, 1.0, 1e2, 1e5])
-def test_one_kernel_is_solved_whatever_its_scale(name: str, scale: float) -> None:
+@pytest.mark.parametrize("intercept", [True, False])
+def test_one_kernel_is_solved_whatever_its_scale(name: str, scale: float, intercept: bool) -> None:
     K, y = gaussians(120)
     loss, y = made(name).counting(np.linspace(0.5, 2.0, 120)), targets(name, y)
-    method = one_kernel.solver_of(loss, y, 1)
+    method = one_kernel.solver_of(loss, y, 1, intercept=intercept)
     assert method is not None
     found = method.solve(scale * K.mean(axis=0), [loss.null(y)], 1e-7)
     assert found.gap <= 1e-7
-    assert abs(found.rho.sum()) <= 1e-9 * np.abs(found.rho).sum()
+    assert (abs(found.rho.sum()) <= 1e-9 * np.abs(found.rho).sum()) == intercept
+    assert intercept or found.intercept == 0.0
     np.testing.assert_allclose(loss.into_domain(y, found.rho), found.rho, atol=1e-9)
     np.testing.assert_allclose(found.scores, scale * K.mean(axis=0) @ found.rho, atol=1e-6 * scale)
     assert found.steps + found.svm_calls < 60
 
 
 @EVERY
-def test_derivatives_of_the_value_in_the_matrix(name: str) -> None:
+@pytest.mark.parametrize("intercept", [True, False])
+def test_derivatives_of_the_value_in_the_matrix(name: str, intercept: bool) -> None:
     """`curvature` are second differences along other kernels, `response` is the change of rho."""
     K, y = gaussians(60)
     loss, y = made(name), targets(name, y)
-    method = one_kernel.solver_of(loss, y, 1)
+    method = one_kernel.solver_of(loss, y, 1, intercept=intercept)
     assert method is not None
     base, size = 3 * K.mean(axis=0), 1e-4
     here = method.solve(base, [loss.null(y)], 1e-13)

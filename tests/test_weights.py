@@ -140,7 +140,12 @@ FIXED = [{"kernel": "rbf", "width": [1.0, 2.0]}]
 
 def test_estimators_say_whether_they_weigh() -> None:
     unweighted = {estimator for estimator in ESTIMATORS if not has_fit_parameter(estimator(), "sample_weight")}
-    assert unweighted == {dmkl.SharedMKLClassifier, dmkl.ObscureClassifier, dmkl.MIKLClassifier}
+    assert unweighted == {
+        dmkl.SharedMKLClassifier,
+        dmkl.ObscureClassifier,
+        dmkl.ObscureRegressor,
+        dmkl.MIKLClassifier,
+    }
     assert all(estimator.formulation.weighted == (estimator not in unweighted) for estimator in ESTIMATORS)
 
 

@@ -12,7 +12,7 @@ from dmkl.estimators.classifiers import (
     VSKLClassifier,
 )
 from dmkl.estimators.inputs import KernelBank
-from dmkl.estimators.regressors import SpicyMKLRegressor, UniformMKLRegressor
+from dmkl.estimators.regressors import ObscureRegressor, SpicyMKLRegressor, UniformMKLRegressor
 
 ESTIMATORS = (
     UniformMKLClassifier,
@@ -24,6 +24,7 @@ ESTIMATORS = (
     SpicyMKLRegressor,
     SharedMKLClassifier,
     ObscureClassifier,
+    ObscureRegressor,
     MIKLClassifier,
 )
 
@@ -37,6 +38,7 @@ __all__ = [
     "LpMKLClassifier",
     "MIKLClassifier",
     "ObscureClassifier",
+    "ObscureRegressor",
     "SharedMKLClassifier",
     "SpicyMKLClassifier",
     "SpicyMKLRegressor",

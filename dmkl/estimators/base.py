@@ -307,6 +307,40 @@ class KernelRegressor(RegressorMixin, KernelEstimator):
     <shared attributes>
     """
 
+    def predict(self, X: object, *, split: bool = False) -> Float64:
+        """The predicted target of each sample.
+
+        Parameters
+        ----------
+        X : array of shape (n, n_features), dict of views, or stack of kernels (n, n_train, s)
+            New samples.
+        split : bool, default False
+            Return instead what each kernel contributes to the predictions; with `intercept_` the contributions add up
+            to them.
+
+        Returns
+        -------
+        array of shape (n,), or (n, 1, s) with `split`
+        """
+        return self._shares(X) if split else self._scores(X)[:, 0]
+
+    def _learnt(self, y: Array) -> Labels:
+        return Labels("regression", np.asarray(y, dtype=np.float64), ())
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class WeightedRegressor(KernelRegressor):
+    """A regressor whose samples can have weights.
+
+    Parameters
+    ----------
+    <shared parameters>
+
+    Attributes
+    ----------
+    <shared attributes>
+    """
+
     def fit(self, X: object, y: object = None, sample_weight: object = None) -> Self:
         """Learn kernel weights and coefficients.
 
@@ -329,26 +363,6 @@ class KernelRegressor(RegressorMixin, KernelEstimator):
             If the gap is not certified to `tol`.
         """
         return self._fit(X, y, sample_weight)
-
-    def predict(self, X: object, *, split: bool = False) -> Float64:
-        """The predicted target of each sample.
-
-        Parameters
-        ----------
-        X : array of shape (n, n_features), dict of views, or stack of kernels (n, n_train, s)
-            New samples.
-        split : bool, default False
-            Return instead what each kernel contributes to the predictions; with `intercept_` the contributions add up
-            to them.
-
-        Returns
-        -------
-        array of shape (n,), or (n, 1, s) with `split`
-        """
-        return self._shares(X) if split else self._scores(X)[:, 0]
-
-    def _learnt(self, y: Array) -> Labels:
-        return Labels("regression", np.asarray(y, dtype=np.float64), ())
 
 
 def _names(labels: Labels) -> Array:

@@ -336,7 +336,7 @@ class ObscureClassifier(KernelClassifier):
         min  lam/2 ||w||_{2,p}^2 + 1/n sum_i l_i,    lam = 1 / (C n),    ||w||_{2,p} = (sum_a ||w_a||^p)^(1/p)
 
     where w_a holds the coefficients of all classes of kernel a, and the loss of sample i is [1 - (f_y(x_i) - max_{k !=
-    y} f_k(x_i))]+ with y its class, or the sum over the classes of [1 - y_ik f_k(x_i)]+.
+    y} f_k(x_i))]+ with y its class, or another one.
 
     Parameters
     ----------
@@ -344,8 +344,10 @@ class ObscureClassifier(KernelClassifier):
         In (1, 2]. The closer to 1, the sparser the combination; p = 2 is the sum of the kernels.
     C : float, default 1.0
         Sets lam = 1 / (C n), positive. A larger C fits the training samples more closely.
-    loss : {"multiclass", "hinge"}, default "multiclass"
-        The multiclass loss, or the hinge losses of each class against the rest.
+    loss : {"multiclass", "softmax", "hinge", "logistic", "squared"}, mapping or Loss, default "multiclass"
+        The multiclass loss; log sum_k exp f_k(x_i) - f_y(x_i), the logistic loss of all classes together; or the sum
+        over the classes of another one, each class against the rest; or a table of a name and parameters; or a loss
+        object.
     <shared parameters>
 
     Attributes
@@ -361,6 +363,7 @@ class ObscureClassifier(KernelClassifier):
     See Also
     --------
     LpMKLClassifier : A p-norm with one problem for each class.
+    ObscureRegressor : The same for a real target.
     SharedMKLClassifier : Sparse weights for all classes.
 
     Examples
@@ -379,7 +382,7 @@ class ObscureClassifier(KernelClassifier):
 
     p: float = 1.5
     C: float = 1.0
-    loss: str = "multiclass"
+    loss: LossLike = "multiclass"
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

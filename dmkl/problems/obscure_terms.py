@@ -8,14 +8,18 @@ B holds coefficients and D_a = tr B' K_a B, so that N_a = sqrt(D_a) are the norm
 half square of the dual norm ||N||_q has the slope u_a N_a with u_a = (N_a / ||N||_q)^(q - 2), and the functions
 w_a = u_a sum_i B_i phi_a(x_i) have ||w||_{2,p} = ||N||_q (Lemma 1 of Orabona et al. 2012, where theta = q B).
 
-The loss is the multiclass loss, or hinges summed over the columns:
+The loss is the multiclass loss, or hinges summed over the columns (`RowLoss`), or any loss of the table of losses,
+summed over the columns (`ColumnLoss`), or the logistic loss of several classes (`SoftmaxLoss`):
 
-    multiclass   [1 - (f_y - max_{r != y} f_r)]+                  hinge   sum_r [1 - y_r f_r]+
+    multiclass   [1 - (f_y - max_{r != y} f_r)]+        hinge   sum_r [1 - y_r f_r]+
+    softmax      log sum_r exp(f_r) - f_y               others  sum_r l(y_r, f_r)
 
-Dual variables are rows B[i] of a matrix (n, m), each in a set of its own:
+Dual variables are rows B[i] of a matrix (n, m), each in a set of its own, with a gain b_i that is concave in them:
 
-    multiclass   B[i] <= C e_{y_i}, of sum zero,    b_i = B[i, y_i]
-    hinge        0 <= B[i, r] y_ir <= C,            b_i = sum_r |B[i, r]|
+    multiclass   B[i] <= C e_{y_i}, of sum zero,          b_i = B[i, y_i]
+    softmax      the same set,                            b_i = -C sum_r pi_r log pi_r,   B[i] = C (e_{y_i} - pi)
+    hinge        0 <= B[i, r] y_ir <= C,                  b_i = sum_r |B[i, r]|
+    others       B[i, r] / C in the domain of l*(y, -.)   b_i = -C sum_r l*(y_ir, -B[i, r] / C)
 
 In the units of B, with C = 1 / (lambda n),
 
@@ -26,14 +30,20 @@ where ||B|| is the dual norm of the regulariser.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.optimize import minimize_scalar
+from scipy.special import logsumexp, softmax, xlogy
 
 from dmkl._util.jit import jit
 from dmkl._util.types import Float64, Samples
+from dmkl.problems.losses import Loss
 
-HINGES = -1  # the label of every sample under the hinge loss
+HINGES = -1  # the label of every sample under a loss of columns
+SCALE_BISECTIONS = 40
+LARGEST_SCALE = 2.0**100
 
 
 @jit()
@@ -106,6 +116,16 @@ class RowLoss:
     def multiclass(self) -> bool:
         return bool(self.labels[0] != HINGES)
 
+    @property
+    def sparse(self) -> bool:
+        """Whether rows of B are zero for samples that fit well."""
+        return True
+
+    @property
+    def curved(self) -> bool:
+        """Whether B is a function of the scores at the optimum, which `tangent` is."""
+        return False
+
     def margins(self, scores: Float64) -> Float64:
         """The margins in [1 - margin]+ of scores (n, m): (n, 1), or (n, m) for hinges."""
         if not self.multiclass:
@@ -125,6 +145,18 @@ class RowLoss:
         onto_sets(np.ascontiguousarray(B), self.Y, self.labels, self.C, out)
         return out
 
+    def first_step(self) -> float:
+        """A sample's loss over the square of its slope, both at scores of zero: there Polyak's step is this over K."""
+        return 0.5 if self.multiclass else 1.0
+
+    def bound(self, B: Float64, square: float) -> float:
+        """The lower bound that a feasible B with ||B||^2 = square proves after scaling."""
+        return scaled_dual(self.gain(B), square)
+
+    def tangent(self, scores: Float64) -> Float64:
+        """The feasible B of a curved loss that belongs to these scores."""
+        raise NotImplementedError  # there is no single one
+
     def primal(self, square: float, scores: Float64) -> float:
         """1/2 square + C sum loss, where `square` is ||w||^2."""
         return 0.5 * square + self.C * float(np.maximum(1.0 - self.margins(scores), 0.0).sum())
@@ -142,6 +174,144 @@ class RowLoss:
         k = int(np.searchsorted(slopes >= 0, True)) if len(slopes) else 0
         lower = float(ends[k - 1]) if k else 0.0
         return float(np.clip(self.C * pull[k] / square, lower, ends[k]))
+
+
+@dataclass(frozen=True)
+class AskedLoss(RowLoss):
+    """A loss that compiled code does not know."""
+
+    @abstractmethod
+    def slopes(self, scores: Float64) -> Float64:
+        """(n, m): minus C times a subgradient in the scores."""
+
+    @abstractmethod
+    def pull(self, sample: int, scores: Float64) -> Float64:
+        """(m,): minus a subgradient of one sample's loss in its scores, without the C."""
+
+    def tangent(self, scores: Float64) -> Float64:
+        return self.nearest(self.slopes(scores))
+
+    def first_step(self) -> float:
+        nothing = np.zeros(self.Y.shape)
+        square = float(np.square(self.slopes(nothing) / self.C).sum())
+        return self.primal(0.0, nothing) / self.C / square if square > 0 else 1.0
+
+    def bound(self, B: Float64, square: float) -> float:
+        """The dual sets hold zero, so that all shares of B are feasible; the bound is concave in the share."""
+
+        def bound_of(share: float) -> float:
+            return self.gain(share * B) - 0.5 * share * share * square
+
+        shares = minimize_scalar(lambda share: -bound_of(share), bounds=(0.0, 1.0), method="bounded")
+        return max(bound_of(share) for share in (0.0, float(shares.x), 1.0))
+
+    def best_scale(self, square: float, scores: Float64) -> float:
+        """By bisection of the slope, which rises with t."""
+        if square <= 0:
+            return 1.0
+
+        def rises(t: float) -> bool:
+            return t * square >= float((self.slopes(t * scores) * scores).sum())
+
+        low, high = 0.5, 1.0
+        while not rises(high) and high < LARGEST_SCALE:
+            low, high = high, 2.0 * high
+        while rises(low) and low > 1.0 / LARGEST_SCALE:
+            low, high = 0.5 * low, low
+        for _ in range(SCALE_BISECTIONS):
+            middle = 0.5 * (low + high)
+            low, high = (low, middle) if rises(middle) else (middle, high)
+        return min((1.0, high), key=lambda t: self.primal(t * t * square, t * scores))
+
+
+@dataclass(frozen=True)
+class ColumnLoss(AskedLoss):
+    """A loss of the table of losses, summed over the columns of Y, which holds signs or real targets."""
+
+    loss: Loss
+
+    @classmethod
+    def made(cls, Y: Float64, loss: Loss, C: float) -> ColumnLoss:
+        """C times the sum of this loss over all samples and columns."""
+        return cls(Y, np.full(len(Y), HINGES), C, loss)
+
+    def among(self, samples: Samples) -> ColumnLoss:
+        return ColumnLoss.made(np.ascontiguousarray(self.Y[samples]), self.loss, self.C)
+
+    @property
+    def sparse(self) -> bool:
+        return self.loss.sparse
+
+    @property
+    def curved(self) -> bool:
+        y = self.Y.ravel()
+        smooth = self.loss.smooth(y, self.loss.into_domain(y, self.loss.null(y)))
+        return smooth is not None and bool((smooth.curvature > 0).all())
+
+    def column(self, r: int) -> tuple[Loss, Float64]:
+        """C times the loss, and the targets of a column."""
+        return self._counted, np.ascontiguousarray(self.Y[:, r])
+
+    def slopes(self, scores: Float64) -> Float64:
+        return self._counted.slopes(self.Y.ravel(), scores.ravel()).reshape(scores.shape)
+
+    def pull(self, sample: int, scores: Float64) -> Float64:
+        return self.loss.slopes(self.Y[sample], scores)
+
+    def margins(self, scores: Float64) -> Float64:
+        return self.loss.margins(self.Y.ravel(), scores.ravel()).reshape(scores.shape)
+
+    def gain(self, B: Float64) -> float:
+        return -self._counted.conjugate(self.Y.ravel(), B.ravel())
+
+    def nearest(self, B: Float64) -> Float64:
+        return self._counted.into_domain(self.Y.ravel(), B.ravel()).reshape(B.shape)
+
+    def primal(self, square: float, scores: Float64) -> float:
+        return 0.5 * square + self._counted.total(self.Y.ravel(), scores.ravel())
+
+    @property
+    def _counted(self) -> Loss:
+        return self.loss.counting(self.C)
+
+
+@dataclass(frozen=True)
+class SoftmaxLoss(AskedLoss):
+    """The logistic loss of several classes; its dual sets are those of the multiclass loss."""
+
+    @classmethod
+    def made(cls, Y: Float64, C: float) -> SoftmaxLoss:
+        """C times the sum over all samples, whose signs are Y."""
+        return cls(Y, Y.argmax(axis=1).astype(np.int64), C)
+
+    def among(self, samples: Samples) -> SoftmaxLoss:
+        return SoftmaxLoss.made(np.ascontiguousarray(self.Y[samples]), self.C)
+
+    @property
+    def sparse(self) -> bool:
+        return False
+
+    @property
+    def curved(self) -> bool:
+        return True
+
+    def chances(self, scores: Float64) -> Float64:
+        """(n, m): the probabilities of the classes."""
+        return np.asarray(softmax(scores, axis=1))
+
+    def slopes(self, scores: Float64) -> Float64:
+        return np.asarray(self.C * ((self.Y > 0) - self.chances(scores)))
+
+    def pull(self, sample: int, scores: Float64) -> Float64:
+        return np.asarray((self.Y[sample] > 0) - softmax(scores))
+
+    def gain(self, B: Float64) -> float:
+        chances = np.maximum((self.Y > 0) - B / self.C, 0.0)
+        return -self.C * float(xlogy(chances, chances).sum())
+
+    def primal(self, square: float, scores: Float64) -> float:
+        own = scores[np.arange(len(scores)), self.labels]
+        return 0.5 * square + self.C * float((logsumexp(scores, axis=1) - own).sum())
 
 
 def scaled_dual(gain: float, square: float) -> float:

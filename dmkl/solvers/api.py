@@ -312,7 +312,7 @@ def _warn(fit: Fit, problem: Problem, max_rounds: int) -> None:
     rounds = f"{fit.rounds} round" + "s" * (fit.rounds != 1)
     gap = f"the certified gap is {fit.worst_gap:.1e} after {rounds}, above tol = {problem.tol:g}"
     text = f"{describe(fit.formulation)}: {gap}. {_remedy(fit, problem, max_rounds)}"
-    warnings.warn(text, ConvergenceWarning, stacklevel=_depth_outside())
+    warnings.warn(text, ConvergenceWarning, stacklevel=depth_outside())
 
 
 def _remedy(fit: Fit, problem: Problem, max_rounds: int) -> str:
@@ -340,7 +340,7 @@ def _is_rounding(fit: Fit, problem: Problem) -> bool:
     return max(roundings) > 0.5 * problem.tol * problem.Y.largest
 
 
-def _depth_outside() -> int:
+def depth_outside() -> int:
     """The `stacklevel` that names the line outside of dmkl, for a warning of the caller of this function."""
     frame, depth = sys._getframe(1), 1
     while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("dmkl."):

@@ -2,11 +2,11 @@
 
     min  1/2 rho' K rho - pull' rho + above' [rho]+ + below' [-rho]+      low <= rho <= high,  sum(rho) = 0
 
-rho is a sum of parts: one up to `high`, one down to `low` that counts negatively, where these are not zero. So all
-costs are linear. Each step of Mehrotra's predictor and corrector is a system in K + W^-1, where W_i is the sum of the
-inverse barrier terms of the parts of rho_i; so a matrix of n samples is factored in each of the 10 to 30 steps,
-whatever its condition is. SMO takes less time where few samples are free, but on smooth or low-rank kernels with weak
-regularisation it needs many millions of steps.
+Without an intercept the sum is free. rho is a sum of parts: one up to `high`, one down to `low` that counts negatively,
+where these are not zero. So all costs are linear. Each step of Mehrotra's predictor and corrector is a system in K +
+W^-1, where W_i is the sum of the inverse barrier terms of the parts of rho_i; so a matrix of n samples is factored in
+each of the 10 to 30 steps, whatever its condition is. SMO takes less time where few samples are free, but on smooth or
+low-rank kernels with weak regularisation it needs many millions of steps.
 """
 
 from __future__ import annotations
@@ -88,11 +88,15 @@ class BoxQp:
     box : Box
     threads : int
         Threads for factorisations.
+    intercept : bool
+        Whether rho sums to zero.
     options : BoxQpOptions, optional
     """
 
-    def __init__(self, K: FloatArray, box: Box, threads: int = 1, options: BoxQpOptions = OPTIONS) -> None:
-        self._K, self._threads, self._options = K, threads, options
+    def __init__(
+        self, K: FloatArray, box: Box, threads: int = 1, *, intercept: bool = True, options: BoxQpOptions = OPTIONS
+    ) -> None:
+        self._K, self._threads, self._intercept, self._options = K, threads, intercept, options
         up, down = np.flatnonzero(box.high > 0), np.flatnonzero(box.low < 0)
         self._sample = np.concatenate([up, down])
         self._sign = np.repeat([1.0, -1.0], [len(up), len(down)])
@@ -103,7 +107,7 @@ class BoxQp:
         self.factor: Cholesky | None = None  # of the last step
 
     def solve(self, enough: Callable[[Float64], bool]) -> tuple[Float64, int]:
-        """rho, in the box and of sum zero but for rounding, and the steps; the method ends when `enough(rho)`."""
+        """rho, in the box and but for rounding of the right sum, and the steps; it ends when `enough(rho)`."""
         point, options = self._start(), self._options
         least, idle, number = np.inf, 0, 0
         while number < options.steps and idle < options.stalled and not must_stop():
@@ -139,6 +143,7 @@ class BoxQp:
         w = self._total(inverse)
         self.factor = Cholesky(self._K, w / (1.0 + w / self._largest), self._threads)
         one = self.factor.solve(np.ones(len(w)))
+        total = max(float(one.sum()), 1e-300)
         rest = self._slopes(point.x, point.b) - point.lower + point.upper
 
         def direction(lower: Float64, upper: Float64) -> _Point:
@@ -147,7 +152,7 @@ class BoxQp:
             pull = -rest - lower / point.x + upper / point.slack
             wanted = self._total(self._sign * inverse * pull)
             free = self.factor.solve(np.where(w > 0, wanted / np.maximum(w, 1e-300), 0.0))
-            b = (float(free.sum()) + float((self._sign * point.x).sum())) / max(float(one.sum()), 1e-300)
+            b = (float(free.sum()) + float((self._sign * point.x).sum())) / total if self._intercept else 0.0
             rho = free - b * one
             balance = np.where(w > 0, (wanted - rho) / np.maximum(w, 1e-300), 0.0)
             x = inverse * (pull - self._sign * balance[self._sample])

@@ -145,6 +145,17 @@ def _max(formulation: SharedMKL) -> bool:
     return formulation.mode == "max"
 
 
+def _has_columns_solver(formulation: Obscure) -> bool:
+    from dmkl.solvers.obscure_exact import solves
+
+    return solves(formulation.own_loss())
+
+
+def _bounded(formulation: Obscure) -> bool:
+    """Steps of the 1 / t rate are as long as slopes at first: without a limit they leave the range of numbers."""
+    return formulation.bounded
+
+
 def _sum_to_gap(formulation: SharedMKL) -> bool:
     return _sum(formulation) and formulation.stop == "gap"
 
@@ -171,11 +182,11 @@ register(SharedMKL, "mirror-paper", "dmkl.solvers.shared_full:build", oracles=Tr
 register(SharedMKL, "sa", "dmkl.solvers.shared_max:build", oracles=True, when=_max_to_gap)
 register(SharedMKL, "sa-paper", "dmkl.solvers.shared_max:build", oracles=True, when=_max)
 register(SharedMKL, "mirror-paper", "dmkl.solvers.shared_max:build", oracles=True, when=_max)
-register(Obscure, "exact", "dmkl.solvers.obscure:build")
-register(Obscure, "obscure", "dmkl.solvers.obscure:build")
+register(Obscure, "exact", "dmkl.solvers.obscure:build", when=_has_columns_solver)
+register(Obscure, "obscure", "dmkl.solvers.obscure:build", when=_has_columns_solver)
 register(Obscure, "stochastic", "dmkl.solvers.obscure:build")
 register(Obscure, "online", "dmkl.solvers.obscure:build")
-register(Obscure, "pegasos", "dmkl.solvers.obscure:build")
+register(Obscure, "pegasos", "dmkl.solvers.obscure:build", when=_bounded)
 register(MIKL, "interior", "dmkl.solvers.mikl:build")
 register(MIKL, "newton", "dmkl.solvers.mikl:build")
 register(MIKL, "fista", "dmkl.solvers.mikl:build")

@@ -66,7 +66,7 @@ def solve_multiclass(K: FloatArray, labels: Samples, m: int, C: float, tol: floa
         norm = 0.5 * float(((U - E) * (Q @ (U - E))).sum())
         if mean * U.size <= tol * (norm + float(n) - float((U * E).sum()) + mean * U.size) or must_stop():
             break
-        equations = _Equations(Q, Z / U)
+        equations = ClassEquations(Q, Z / U)
         if not equations.sound:
             break
         dU, dZ = equations.step(-products / U)
@@ -82,7 +82,7 @@ def solve_multiclass(K: FloatArray, labels: Samples, m: int, C: float, tol: floa
     return np.asarray(C * (E - U / U.sum(axis=1, keepdims=True)))
 
 
-class _Equations:
+class ClassEquations:
     """(Q + diag(D_r)) dU_r - dlam = t_r for every class r, and sum_r dU_r = 0; factored once for two or three t."""
 
     def __init__(self, Q: Float64, D: Float64) -> None:

@@ -20,15 +20,17 @@ from scipy.sparse import csr_array
 from dmkl._util.stopping import Stopped
 from dmkl._util.types import Float64, Mask, Samples
 from dmkl.data.sample_sets import SampleSets
-from dmkl.errors import ConfigError
+from dmkl.errors import ConfigError, SolverError
 from dmkl.events import Note
 from dmkl.problems.obscure import Obscure
-from dmkl.problems.obscure_terms import PNorm, RowLoss, scaled_dual
+from dmkl.problems.obscure_terms import PNorm
+from dmkl.problems.targets import Signs
 from dmkl.solvers.obscure_exact import solve_exact
 from dmkl.solvers.obscure_kernel_values import KernelBlock, forms_of, open_block, scores_of
 from dmkl.solvers.obscure_subgradient import (
     COUNT,
     EXACT,
+    FARTHEST,
     ONLINE,
     PROXIMAL,
     STAGES,
@@ -48,7 +50,8 @@ FOREVER = 10**9  # epochs
 class StageOptions:
     """Constants of the default step size and of the working sets."""
 
-    online_step: float = 16.0  # eta of stage 1 in units of 1 / L^2
+    online_step: float = 16.0  # eta of stage 1, in Polyak's steps of a typical sample at scores of zero; for real
+    cautious_step: float = 1.0  # targets, and for slopes without a limit, this much, and of the largest sample
     diagonals: int = 256  # samples that L is estimated from
     fewest: int = 1000  # samples that may enter a working set at once, if so many have a loss
     first_share: float = 0.5  # of all samples that may be in the first working set after stages 1 and 2
@@ -88,15 +91,15 @@ class EvaluatedPoint:
     weights: Float64  # (s,)
     primal: float
     dual: float  # -inf if B is no dual point
-    margins: Float64  # (n, 1), or (n, m) for hinges
+    scores: Float64  # (n, m)
 
 
 def build(formulation: Obscure, problem: Problem) -> Stages:
     """The stages of the method that the problem names."""
     problem.stack.require_semidefinite("Obscure")
-    multiclass = formulation.loss == "multiclass"
-    if multiclass and problem.m > 1 and not ((problem.Y.dense() > 0).sum(axis=1) == 1).all():
-        raise ConfigError("the multiclass loss needs one class a sample", 'use loss = "hinge" for several labels')
+    if formulation.joint and problem.m > 1 and not ((problem.Y.dense() > 0).sum(axis=1) == 1).all():
+        name = formulation.loss
+        raise ConfigError(f"the loss '{name}' needs one class a sample", 'use loss = "hinge" for several labels')
     return Stages(formulation, problem, SCHEDULES[problem.method])
 
 
@@ -108,17 +111,18 @@ class Stages:
     def __init__(
         self, formulation: Obscure, problem: Problem, schedule: Schedule, options: StageOptions | None = None
     ) -> None:
-        multiclass = formulation.loss == "multiclass"
-        lam = 1.0 / (formulation.C * problem.n) if formulation.C is not None else formulation.lam
+        lam, eta = 1.0 / (formulation.C * problem.n) if formulation.C is not None else formulation.lam, formulation.eta
         assert lam is not None  # one of the two is given
-        if multiclass and problem.m == 1:
-            lam = lam / 2  # w_1 = -w_0: ||w||^2 = 1/2 ||w_1 - w_0||^2, and the column of scores is f_1 - f_0
-        self._lam, self._eta, self._ahead = lam, formulation.eta, formulation.ahead
+        if formulation.joint and problem.m == 1:
+            # w_1 = -w_0: ||w||^2 = 1/2 ||w_1 - w_0||^2, and the column of scores is f_1 - f_0, which both move
+            lam, eta = lam / 2, 2 * eta
+        self._lam, self._eta, self._ahead = lam, eta, formulation.ahead
+        self._cautious = not (formulation.bounded and isinstance(problem.Y, Signs))
         self._online = formulation.online if schedule.online is None else schedule.online
         self._epochs = formulation.epochs if schedule.epochs is None else schedule.epochs
         self._projected, self._options = schedule.projected, options or OPTIONS
-        signs = problem.Y.dense()  # there are as many dual variables
-        self._norm, self._loss = PNorm(formulation.p), RowLoss.of(signs, multiclass, 1.0 / (lam * problem.n))
+        Y = problem.Y.dense()  # there are as many dual variables
+        self._norm, self._loss = PNorm(formulation.p), formulation.row_loss(Y, 1.0 / (lam * problem.n))
         self._source = problem.stack.source.on_demand
         self._block: tuple[Samples, KernelBlock] | None = None  # asked for again after a restart
 
@@ -142,20 +146,33 @@ class Stages:
 
         The default is eta = 16 / L^2, where L is the norm of z for a typical sample: by Theorem 4 there are at most
         q (2 / eta + L^2) ||v||^2 updates, so smaller steps spend epochs on growing ||w|| and larger ones gain nothing.
+        Another loss counts in the unit of its value at w = 0. For real targets, of which no multiple will do, and where
+        slopes have no limit, a step should not lead past the optimum of its own sample: it is 1 / L^2 in place of 16,
+        where L is that of the largest kernel values.
         """
         if self._eta:
             return self._eta / self._norm.q
-        some = np.linspace(0, problem.n - 1, min(self._options.diagonals, problem.n)).astype(np.int64)
-        own = self._source.cross(some, some).diagonal(axis1=1, axis2=2).mean(axis=1, dtype=np.float64)
-        largest = (2.0 if self._loss.multiclass else 1.0) * self._norm.dual(own) ** 2
-        return self._options.online_step / (self._norm.q * max(largest, 1e-300))
+        if self._cautious:
+            every = np.maximum(self._source.diagonal(np.arange(problem.n)).astype(np.float64), 0.0)
+            step, square = self._options.cautious_step, max(self._norm.dual(own) ** 2 for own in every.T)
+        else:
+            some = np.linspace(0, problem.n - 1, min(self._options.diagonals, problem.n)).astype(np.int64)
+            own = self._source.cross(some, some).diagonal(axis1=1, axis2=2).mean(axis=1, dtype=np.float64)
+            step, square = self._options.online_step, self._norm.dual(own) ** 2
+        return step / (self._norm.q * max(square / self._loss.first_step(), 1e-300))
 
     def step(self, problem: Problem, state: State) -> State:
         own = state.own_as(ObscureState)
         if own.place is None:
             return self._exact(problem, state)
         learner = Learner.of(own)
-        if learn(problem, self._source, self._loss, self._norm, self._lam, learner, ahead=self._ahead):
+        ended = learn(problem, self._source, self._loss, self._norm, self._lam, learner, ahead=self._ahead)
+        if not (learner.forms < FARTHEST).all():
+            raise SolverError(
+                f"the {STAGES[learner.stage]} stage has left the range of numbers",
+                "use a smaller eta, or leave it out" if self._eta else "use another method",
+            )
+        if ended:
             with contextlib.suppress(Stopped):  # the last batch is met, the epoch ends another time
                 return self._after_epoch(problem, state, Learner.of(learner.state()))
         return replace(state, own=learner.state())
@@ -207,7 +224,14 @@ class Stages:
         for one in evaluated:
             state = self._better(state, one)
         best = int(np.argmax([one.dual for one in evaluated]))
-        return state, candidates[best][0]
+        if not self._loss.curved:
+            return state, candidates[best][0]
+        # the slopes of the loss at the best function are a dual point, too, and as near to the optimum as it is
+        tangent = self._loss.tangent(min(evaluated, key=lambda one: one.primal).scores)
+        forms = forms_of(problem.stack, self._source, [tangent])[0]
+        dual = self._loss.bound(tangent, self._norm.dual(forms) ** 2)
+        state = replace(state, dual=np.maximum(state.dual, self._lam * dual))
+        return state, tangent if dual > evaluated[best].dual else candidates[best][0]
 
     # bounds
 
@@ -220,14 +244,14 @@ class Stages:
         evaluated = []
         for (B, feasible), own, u, f in zip(candidates, forms, weights, scores, strict=True):
             square = self._norm.dual(own) ** 2
-            dual = scaled_dual(self._loss.gain(B), square) if feasible else -np.inf
+            dual = self._loss.bound(B, square) if feasible else -np.inf
             evaluated.append(self._scaled(B, u, f, square, dual))
         return evaluated
 
     def _scaled(self, B: Float64, weights: Float64, scores: Float64, square: float, dual: float) -> EvaluatedPoint:
         """The best multiple of a function with these scores and ||w||^2 = square."""
         t, loss = self._loss.best_scale(square, scores), self._loss
-        return EvaluatedPoint(t * B, weights, loss.primal(t * t * square, t * scores), dual, loss.margins(t * scores))
+        return EvaluatedPoint(t * B, weights, loss.primal(t * t * square, t * scores), dual, t * scores)
 
     def _better(self, state: State, point: EvaluatedPoint) -> State:
         """The state with the bounds of a point that are better."""
@@ -248,14 +272,16 @@ class Stages:
         """
         evaluated = self._evaluate(problem, [(point, True)])[0]
         state, options = self._better(state, evaluated), self._options
-        if whole(problem.n) or (problem.stack.in_one_array and problem.n <= options.whole_array):
+        in_place = problem.stack.in_one_array and problem.n <= options.whole_array
+        if whole(problem.n) or in_place or not self._loss.sparse:
             working = SampleSets.whole(problem.n, problem.m)
         else:
             chosen = np.zeros(problem.n, dtype=bool)
             most = max(options.fewest, int(options.first_share * problem.n)) if point.any() else options.fewest
-            first = self._missed(evaluated.margins, chosen, most, problem.seed)
+            margins = self._loss.margins(evaluated.scores)
+            first = self._missed(margins, chosen, most, problem.seed)
             if not len(first):  # a start without any loss: the samples with the smallest margins
-                first = np.argsort(evaluated.margins.min(axis=1), kind="stable")[:most]
+                first = np.argsort(margins.min(axis=1), kind="stable")[:most]
             chosen[first] = True
             working = SampleSets.alike(chosen, problem.m)
             point = point * chosen[:, None]
@@ -286,14 +312,16 @@ class Stages:
             self._block = W, open_block(problem.stack, self._source, W, problem.tol, self._block)
         rng = np.random.default_rng([problem.seed, EXACT, state.round])
         weights = np.asarray(state.weights)
-        found = solve_exact(self._block[1], self._loss.among(W), self._norm, tol, point[W], weights, rng)
+        threads = 1 if problem.runtime.remote else problem.runtime.workers
+        found = solve_exact(self._block[1], self._loss.among(W), self._norm, tol, point[W], weights, rng, threads)
         B = np.zeros_like(point)
         B[W] = found.B
         scores = scores_of(problem.stack, self._source, [B], [found.weights])[0]
         evaluated = self._scaled(B, found.weights, scores, found.square, found.dual)
         state = self._better(state, evaluated)
         point[W] = found.proof
-        missed = self._missed(evaluated.margins, chosen, max(len(W), options.fewest), problem.seed)
+        margins = self._loss.margins(evaluated.scores)
+        missed = self._missed(margins, chosen, max(len(W), options.fewest), problem.seed)
         chosen[missed] = True
         seen = own.seen.copy()
         seen[EXACT] += found.sweeps * len(W), time.perf_counter() - started

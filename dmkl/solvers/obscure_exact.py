@@ -8,10 +8,12 @@ The SVM, for one fixed kernel:
 
     max  sum_i b_i - 1/2 tr B' K B,     every row of B in its dual set (see `dmkl.problems.obscure_terms`)
 
-With hinges every column of B is a machine of its own, solved by `smo`. With the multiclass loss it is solved by dual
-coordinate ascent: the problem of a row is solved exactly, by a projection on a simplex (Crammer and Singer 2001).
-Scores F = (K B)' are kept for all rows, so looking at a row costs m and changing it m vectors at most. Where that is
-slow, by a forecast of what is left, an interior point method goes on (`multiclass_svm`).
+With hinges every column of B is a machine of its own, solved by `smo`; with a loss of the table a problem of its own,
+solved by the method of `one_kernel` without an intercept; with the softmax loss by `multiclass_logistic`. With the
+multiclass loss it is solved by dual coordinate ascent: the problem of a row is solved exactly, by a projection on a
+simplex (Crammer and Singer 2001). Scores F = (K B)' are kept for all rows, so looking at a row costs m and changing it
+m vectors at most. Where that is slow, by a forecast of what is left, an interior point method goes on
+(`multiclass_svm`).
 
 The mixture: the rows of sum_c g_c B_c are in their sets if those of all B_c are, so
 
@@ -33,11 +35,14 @@ from dmkl._util.jit import jit
 from dmkl._util.stopping import must_stop
 from dmkl._util.types import Float64, FloatArray, Samples
 from dmkl.oracles import ORACLES
-from dmkl.problems.obscure_terms import PNorm, RowLoss, onto_simplex, weigh
+from dmkl.problems.losses import Loss
+from dmkl.problems.obscure_terms import ColumnLoss, PNorm, RowLoss, SoftmaxLoss, onto_simplex, weigh
 from dmkl.solvers.automatic import Forecast, ForecastOptions
 from dmkl.solvers.certificate import relative_gap
+from dmkl.solvers.multiclass_logistic import solve_logistic
 from dmkl.solvers.multiclass_svm import solve_multiclass
 from dmkl.solvers.obscure_kernel_values import KernelBlock
+from dmkl.solvers.one_kernel import OneKernel, solver_of
 
 
 @dataclass(frozen=True)
@@ -74,6 +79,7 @@ class MixtureOptions:
     negligible: float = 1e-5  # points with less than this share of the largest share leave the bundle
     first_barrier: float = 0.1  # the barrier's first weight, relative to the largest b
     first_h: float = 2.0  # the first h, which is then doubled
+    least_form: float = 1e-16  # D of a mixture, as a share of the largest crossed form
 
 
 OPTIONS = ExactOptions()
@@ -104,6 +110,7 @@ def solve_exact(
     start: Float64,
     weights: Float64,
     rng: np.random.Generator,
+    threads: int = 1,
 ) -> ExactSolution:
     """Minimise 1/2 ||w||_{2,p}^2 + C sum loss over the samples of a block.
 
@@ -122,6 +129,8 @@ def solve_exact(
         Kernel weights of the first SVM if the start is zero.
     rng : numpy.random.Generator
         For the order of the rows.
+    threads : int
+        Threads for factorisations.
 
     Returns
     -------
@@ -129,6 +138,7 @@ def solve_exact(
     """
     bundle, B, gap, sweeps = _DualBundle(block, loss, norm), start.copy(), 1.0, 0
     best, svms, idle = ExactSolution(weights, B, 0.0, np.inf, -np.inf, B, 0, 0), 0, 0
+    columns = _column_solvers(loss, threads) if isinstance(loss, ColumnLoss) else []
     if B.any():
         bundle.add(B)
         weights = bundle.mixture(OPTIONS.mixture_share)[0].weights
@@ -138,7 +148,7 @@ def solve_exact(
         # the SVM of what may be the last step has to leave room for the mixture's own share
         last = OPTIONS.svm_share * gap < 2 * tol
         exact = OPTIONS.last_share * tol if last else OPTIONS.svm_share * gap
-        scores, used = _solve_svm(K, loss, B, exact, rng)
+        scores, used = _solve_svm(K, loss, columns, B, exact, rng)
         sweeps += used
         forms = bundle.add(B)
         square = norm.primal(weights * np.sqrt(forms)) ** 2
@@ -160,11 +170,35 @@ def solve_exact(
 # the SVM of one kernel
 
 
-def _solve_svm(K: FloatArray, loss: RowLoss, B: Float64, tol: float, rng: np.random.Generator) -> tuple[Float64, int]:
+def _column_solvers(loss: ColumnLoss, threads: int) -> list[OneKernel]:
+    """What solves the problem of each column."""
+    solvers = [solver_of(*loss.column(r), threads, intercept=False) for r in range(loss.Y.shape[1])]
+    found = [solver for solver in solvers if solver is not None]
+    assert len(found) == len(solvers)  # `solves` was asked
+    return found
+
+
+def solves(loss: Loss) -> bool:
+    """Whether there is a method for the columns of a loss."""
+    return solver_of(loss, np.array([1.0, -1.0]), 1, intercept=False) is not None
+
+
+def _solve_svm(
+    K: FloatArray, loss: RowLoss, columns: list[OneKernel], B: Float64, tol: float, rng: np.random.Generator
+) -> tuple[Float64, int]:
     """Improve B in place until the gap at this kernel is small; its scores (n, m) and the number of sweeps."""
+    if isinstance(loss, SoftmaxLoss):
+        B[:], scores = solve_logistic(K, loss, B, tol)
+        return scores, 0
     if loss.multiclass:
         return _ascended(K, loss, B, tol, rng)
-    kernel, scores = ORACLES["smo"].prepare(K), np.empty_like(B)
+    scores = np.empty_like(B)
+    if columns:
+        for r, column in enumerate(columns):
+            solved = column.solve(K, [np.ascontiguousarray(B[:, r])], tol)
+            B[:, r], scores[:, r] = solved.rho, solved.scores
+        return scores, 0
+    kernel = ORACLES["smo"].prepare(K)
     for r, y in enumerate(np.ascontiguousarray(loss.Y.T)):
         alpha = np.clip(B[:, r] * y, 0.0, loss.C)
         found = ORACLES["smo"](kernel, y, loss.C, intercept=False, alpha=alpha, tol=tol)
@@ -280,6 +314,9 @@ class _DualBundle:
         """The best mixture and its point; points without a share in it leave, except for the last one."""
         found = best_mixture(np.array(self._gains), self._M, self._norm.q, tol)
         B = sum((share * point for share, point in zip(found.shares, self.points, strict=True)), start=0.0)
+        if self._loss.curved:  # the gain of the mixture is more than the mixture of the gains
+            more = self._loss.gain(np.asarray(B)) - float(np.array(self._gains) @ found.shares)
+            found = replace(found, value=found.value + more)
         kept = np.flatnonzero(found.shares > MIXTURE.negligible * found.shares.max())
         kept = np.union1d(kept, [len(self.points) - 1])
         self.points = [self.points[c] for c in kept]
@@ -375,7 +412,8 @@ def _value(b: Float64, M: Float64, h: float, barrier: float, shares: Float64) ->
 def _derivatives(b: Float64, M: Float64, h: float, shares: Float64) -> tuple[Float64, Float64]:
     """The gradient and the negative Hessian of the objective."""
     products = M @ shares
-    forms = np.maximum(products @ shares, 1e-300)
+    least = MIXTURE.least_form * np.abs(M).max(axis=(1, 2))  # float32 kernels can be indefinite by their rounding
+    forms = np.maximum(np.maximum(products @ shares, least), 1e-300)
     weights = np.empty(len(M))
     norm = float(weigh(forms, 2 * h, weights)) ** 2  # ||D||_h
     slope = weights @ products

@@ -1,12 +1,12 @@
-"""Any loss on one kernel matrix, with an intercept, and how the solution moves with the matrix.
+"""Any loss on one kernel matrix, with or without an intercept, and how the solution moves with the matrix.
 
     min_{w, b}  sum_i l(y_i, f_i + b) + 1/2 ||w||^2         f = K rho,   ||w||^2 = rho' K rho
     max_rho     -sum_i l*(y_i, -rho_i) - 1/2 rho' K rho     sum(rho) = 0
 
-Any rho that sums to zero and lies in the domain of l* is a point of both problems, so the gap is known. There are two
-methods. A loss that is piecewise linear (hinge, epsilon, quantiles) makes this the dual of a support vector machine.
-Every other loss is solved by Newton's method on the scores: with W the second derivatives of the loss, a step is a
-linear system in K + W^-1 on the samples where W is not zero.
+Without an intercept b is 0 and rho may have any sum. Any rho in the domain of l*, and of the right sum, is a point of
+both problems, so the gap is known. There are two methods. A loss that is piecewise linear (hinge, epsilon, quantiles)
+makes this the dual of a support vector machine. Every other loss is solved by Newton's method on the scores: with W the
+second derivatives of the loss, a step is a linear system in K + W^-1 on the samples where W is not zero.
 
 The value of the problem as a function of K has second derivatives, too. For K + sum_a t_a K_a and G_a = K_a rho they
 are G A^-1 G' within sum(rho) = 0, where A is the matrix of the last Newton step, or K itself on the free samples of the
@@ -15,7 +15,7 @@ machine. `OneKernel.curvature` gives them, and `OneKernel.response` tells how rh
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -87,12 +87,45 @@ class OneKernel(Protocol):
         """(n,): to first order, how rho moves where the matrix's product with the old rho changes by this."""
 
 
-def solver_of(loss: Loss, y: Float64, threads: int) -> OneKernel | None:
+def solver_of(loss: Loss, y: Float64, threads: int, *, intercept: bool = True) -> OneKernel | None:
     """The method for a loss; None for one with curvature and kinks inside its domain."""
     shape = Shape.of(loss, y)
     if shape is None:
         return None
-    return NewtonMethod(loss, y, shape, threads) if shape.curved else MachineMethod(loss, y, shape, threads)
+    if shape.curved:
+        return NewtonMethod(loss, y, shape, threads, intercept=intercept)
+    return MachineMethod(loss, y, shape, threads, intercept=intercept)
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """A loss with its targets, and whether there is an intercept."""
+
+    loss: Loss
+    y: Float64
+    intercept: bool
+
+    def best_intercept(self, scores: Float64) -> float:
+        """The intercept that is best at these scores, or 0."""
+        return self.loss.intercept(self.y, scores) if self.intercept else 0.0
+
+    def balanced(self, rho: Float64) -> Float64:
+        """rho with the sum that it has to have."""
+        return balanced(rho) if self.intercept else rho
+
+    def within(self, solve: Callable[[Float64], Float64], right: Float64) -> Float64:
+        """The solution x (n, k) of A x = right - 1 d, with the d for which it sums to zero where it has to."""
+        if not self.intercept:
+            return solve(right)
+        solved = solve(np.column_stack([right, np.ones(len(right))]))
+        x, one = solved[:, :-1], solved[:, -1]
+        return np.asarray(x - np.outer(one, x.sum(axis=0) / max(float(one.sum()), 1e-300)))
+
+    def certified(self, rho: Float64, scores: Float64) -> OneKernelSolution:
+        """Both values at a feasible rho with these products."""
+        b, norm = self.best_intercept(scores), 0.5 * float(rho @ scores)
+        primal = self.loss.total(self.y, scores + b) + norm
+        return OneKernelSolution(rho, scores, b, primal, -self.loss.conjugate(self.y, rho) - norm)
 
 
 @dataclass(frozen=True)
@@ -212,8 +245,18 @@ class NewtonMethod:
 
     unique = True
 
-    def __init__(self, loss: Loss, y: Float64, shape: Shape, threads: int, options: OneKernelOptions = OPTIONS) -> None:
+    def __init__(
+        self,
+        loss: Loss,
+        y: Float64,
+        shape: Shape,
+        threads: int,
+        options: OneKernelOptions = OPTIONS,
+        *,
+        intercept: bool = True,
+    ) -> None:
         self._loss, self._y, self._shape, self._options = loss, y, shape, options
+        self._fitted = Fitted(loss, y, intercept)
         self._system = System(threads, options)
 
     def solve(self, K: FloatArray, starts: Sequence[Float64], tol: float) -> OneKernelSolution:
@@ -223,8 +266,8 @@ class NewtonMethod:
         best: OneKernelSolution | None = None
         steps = 0
         while True:
-            b = loss.intercept(y, scores)
-            slopes = balanced(loss.slopes(y, scores + b))
+            b = self._fitted.best_intercept(scores)
+            slopes = self._fitted.balanced(loss.slopes(y, scores + b))
             here = self._certified(K, rho, scores, slopes)
             best = here if best is None or here.gap < best.gap else best
             if (best.gap <= tol and steps) or steps >= options.steps or must_stop():
@@ -243,18 +286,21 @@ class NewtonMethod:
         loss, y, norm = self._loss, self._y, 0.5 * float(rho @ scores)
         best, share = np.inf, 1.0
         while True:
-            value = loss.total(y, share * scores + loss.intercept(y, share * scores)) + share**2 * norm
+            b = self._fitted.best_intercept(share * scores)
+            value = loss.total(y, share * scores + b) + share**2 * norm
             if not value < best:
                 return best, 2.0 * share * rho, 2.0 * share * scores
             best, share = value, 0.5 * share
 
     def _step(self, K: FloatArray, curvature: Float64, toward: Float64) -> Float64:
-        """d with d = toward - W (K d - shift) and the sum of `toward`, which is near 0."""
+        """d with d = toward - W (K d - shift) and, with an intercept, the sum of `toward`, which is near 0."""
         self._system.set(K, curvature)
         ended = np.where(curvature > 0, 0.0, toward)
         right = np.where(curvature > 0, toward / np.maximum(curvature, 1e-300), 0.0)
         if ended.any():
             right -= _product(K, ended)
+        if not self._fitted.intercept:
+            return ended + self._system.solve(right[:, None], self._options.system)[:, 0]
         found, one = self._system.solve(np.column_stack([right, np.ones(len(right))]), self._options.system).T
         change = ended + found
         return np.asarray(change - (change.sum() - toward.sum()) / max(float(one.sum()), 1e-300) * one)
@@ -267,10 +313,8 @@ class NewtonMethod:
         return -self._projected(change[:, None], self._options.rough)[:, 0]
 
     def _projected(self, right: Float64, tol: float) -> Float64:
-        """A^-1 right within sum(rho) = 0."""
-        solved = self._system.solve(np.column_stack([right, np.ones(len(right))]), tol)
-        x, one = solved[:, :-1], solved[:, -1]
-        return np.asarray(x - np.outer(one, x.sum(axis=0) / max(float(one.sum()), 1e-300)))
+        """A^-1 right, within sum(rho) = 0 with an intercept."""
+        return self._fitted.within(lambda columns: self._system.solve(columns, tol), right)
 
     def _curvature(self, slopes: Float64) -> Float64:
         """W at the scores with these slopes: zero at the ends of the slope's range."""
@@ -284,10 +328,10 @@ class NewtonMethod:
         """The values at rho, with the slopes in place of coefficients that are outside the domain."""
         loss, y = self._loss, self._y
         nearest = loss.into_domain(y, rho)
-        feasible = balanced(np.where(nearest == rho, rho, slopes))
+        feasible = self._fitted.balanced(np.where(nearest == rho, rho, slopes))
         if not np.array_equal(feasible, rho):
             scores = _product(K, feasible)
-        return certified(loss, y, feasible, scores)
+        return self._fitted.certified(feasible, scores)
 
     def _length(self, rho: Float64, scores: Float64, change: Float64, turned: Float64, slope: float) -> float:
         """The length, at most 1, at which the primal value along a step is nearly least; 0 if there is none."""
@@ -295,7 +339,7 @@ class NewtonMethod:
 
         def slope_at(length: float) -> float:
             moved = scores + length * turned
-            slopes = loss.slopes(y, moved + loss.intercept(y, moved))
+            slopes = loss.slopes(y, moved + self._fitted.best_intercept(moved))
             return float((rho + length * change - slopes) @ turned)
 
         low, high, length = 0.0, 1.0, 1.0
@@ -323,8 +367,18 @@ class MachineMethod:
 
     unique = False
 
-    def __init__(self, loss: Loss, y: Float64, shape: Shape, threads: int, options: OneKernelOptions = OPTIONS) -> None:
-        self._loss, self._y, self._shape, self._threads, self._options = loss, y, shape, threads, options
+    def __init__(
+        self,
+        loss: Loss,
+        y: Float64,
+        shape: Shape,
+        threads: int,
+        options: OneKernelOptions = OPTIONS,
+        *,
+        intercept: bool = True,
+    ) -> None:
+        self._y, self._shape, self._threads, self._options = y, shape, threads, options
+        self._fitted = Fitted(loss, y, intercept)
         self._two_sided = (shape.box.low < 0) & (shape.box.high > 0)
         self._slow = False  # whether SMO has taken too long
         self._free: Samples = np.empty(0, np.int64)
@@ -352,23 +406,25 @@ class MachineMethod:
         return moved
 
     def _by_pairs(self, K: FloatArray, starts: Sequence[Float64], tol: float) -> OneKernelSolution:
-        loss, y, box, options = self._loss, self._y, self._shape.box, self._options
-        rho = max(starts, key=lambda rho: certified(loss, y, rho, _product(K, rho)).dual) if starts[1:] else starts[0]
+        fitted, box, options = self._fitted, self._shape.box, self._options
+        rho = max(starts, key=lambda rho: fitted.certified(rho, _product(K, rho)).dual) if starts[1:] else starts[0]
         side = np.where(box.high > 0, 1.0, -1.0)
         if self._two_sided.any():
             scores = _product(K, rho)
-            toward = np.where(rho != 0, rho, box.pull - scores - loss.intercept(y, scores))
+            toward = np.where(rho != 0, rho, box.pull - scores - fitted.best_intercept(scores))
             side = np.where(self._two_sided, np.where(toward < 0, -1.0, 1.0), side)
-        kernel, calls, left = ORACLES["smo"].prepare(K), 0, options.pairs + int(options.pairs_share * len(y) ** 2)
+        kernel, calls, left = ORACLES["smo"].prepare(K), 0, options.pairs + int(options.pairs_share * len(self._y) ** 2)
         while True:
             upper = np.where(side > 0, box.high, -box.low)
             linear = side * box.pull - np.where(side > 0, box.above, box.below)
             plain = None if (linear == 1.0).all() else linear
             warm = np.maximum(side * rho, 0.0)
-            svm = ORACLES["smo"](kernel, side, upper, linear=plain, alpha=warm, tol=tol, max_steps=left)
+            svm = ORACLES["smo"](
+                kernel, side, upper, linear=plain, intercept=fitted.intercept, alpha=warm, tol=tol, max_steps=left
+            )
             calls, left = calls + 1, left - svm.steps
             rho = svm.alpha * side
-            found = replace(certified(loss, y, rho, svm.scores), svm_calls=calls)
+            found = replace(fitted.certified(rho, svm.scores), svm_calls=calls)
             rest = box.pull - svm.scores - found.intercept
             other = np.where(side > 0, -rest - box.below, rest - box.above)  # the slope on the other side of zero
             turning = self._two_sided & (rho == 0) & (other > 0)
@@ -377,14 +433,14 @@ class MachineMethod:
             side = np.where(turning, -side, side)
 
     def _inside(self, K: FloatArray, tol: float) -> OneKernelSolution:
-        loss, y = self._loss, self._y
-        qp = BoxQp(K, self._shape.box, self._threads)
+        fitted, y = self._fitted, self._y
+        qp = BoxQp(K, self._shape.box, self._threads, intercept=fitted.intercept)
         nothing = np.zeros(len(y))
-        best = [certified(loss, y, nothing, nothing)]
+        best = [fitted.certified(nothing, nothing)]
 
         def enough(rho: Float64) -> bool:
-            rho = balanced(loss.into_domain(y, rho))
-            here = certified(loss, y, rho, _product(K, rho))
+            rho = fitted.balanced(fitted.loss.into_domain(y, rho))
+            here = fitted.certified(rho, _product(K, rho))
             if here.gap < best[0].gap:
                 best[0] = here
             return best[0].gap <= tol
@@ -412,18 +468,10 @@ class MachineMethod:
     def _projected(self, right: Float64) -> Float64:
         if self._factor is None:
             return np.zeros(right.shape)
-        solved = self._factor.solve(np.column_stack([right, np.ones(len(right))]))
-        x, one = solved[:, :-1], solved[:, -1]
-        return np.asarray(x - np.outer(one, x.sum(axis=0) / max(float(one.sum()), 1e-300)))
+        return self._fitted.within(self._factor.solve, right)
 
 
 RIDGE_GROWTH = 100.0  # of the ridge, where a factorisation failed
-
-
-def certified(loss: Loss, y: Float64, rho: Float64, scores: Float64) -> OneKernelSolution:
-    """Both values at a feasible rho with these products."""
-    b, norm = loss.intercept(y, scores), 0.5 * float(rho @ scores)
-    return OneKernelSolution(rho, scores, b, loss.total(y, scores + b) + norm, -loss.conjugate(y, rho) - norm)
 
 
 def _product(K: FloatArray, vector: Float64) -> Float64:

@@ -89,16 +89,27 @@ class Loss(ABC):
         """The smooth part of the conjugate; None outside its domain."""
 
     def slopes(self, y: Float64, f: Float64) -> Float64:
-        """rho = -dl/df at these scores, for a loss without kinks: where its conjugate has the slope -f."""
-        rho = self.into_domain(y, self.null(y))
+        """rho = -dl/df at these scores; where the loss has a kink, that of one side or between them.
+
+        A slack inside its range takes what the loss has beside its smooth part, at the price of its cost.
+        """
+        rho, smooth_scores = self.into_domain(y, self.null(y)), f
+        priced, prices = np.zeros(len(y), dtype=bool), np.zeros(len(y))
+        for slack, value in zip(self.slacks(y), self.slack_values(y, f), strict=True):
+            inside = (slack.low < value) & (value < slack.high)
+            priced, prices = priced | inside, np.where(inside, -slack.sign * slack.cost, prices)
+            smooth_scores = smooth_scores - slack.sign * value
         for _ in range(SLOPE_STEPS):
             smooth = self.smooth(y, rho)
             assert smooth is not None
-            step = self.shortened(y, rho, -(smooth.gradient + f) / smooth.curvature)
+            if not smooth.curvature.all():  # the loss is piecewise linear: it is all slacks
+                rho = np.zeros(len(y))
+                break
+            step = self.shortened(y, rho, -(smooth.gradient + smooth_scores) / smooth.curvature)
             before, rho = rho, self.into_domain(y, rho + step)
             if (np.abs(rho - before) <= NEGLIGIBLE * np.abs(rho)).all():
                 break
-        return rho
+        return np.where(priced, prices, rho)
 
     def shortened(self, y: Float64, rho: Float64, step: Float64) -> Float64:
         """`step` from rho, cut short for samples that would leave an open domain; slacks take care of closed ones."""

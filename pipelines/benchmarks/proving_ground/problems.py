@@ -272,6 +272,27 @@ TABLE: tuple[Row, ...] = (
         {"p": (1.01, 1.25, 2.0), "loss": ("hinge",)},
         {**COMMON, "C": C, "data": LABELLED},
     ),
+    Row(
+        "obscure-losses",
+        dmkl.Obscure,
+        {"p": (1.01, 1.5, 2.0), "loss": tuple(loss for loss in OF_CLASSES if loss != "hinge")},
+        {**COMMON, "C": C, "data": (*TWO, *FEW, *LABELLED)},
+        times=2,
+    ),
+    Row(
+        "obscure-losses",
+        dmkl.Obscure,
+        {"p": (1.01, 1.5), "loss": ("softmax",)},
+        {**COMMON, "C": C, "data": FEW},
+        times=2,
+    ),
+    Row(
+        "obscure-losses",
+        dmkl.Obscure,
+        {"p": (1.01, 1.5, 2.0), "loss": OF_TARGETS},
+        {**COMMON, "C": C, "data": REAL, "targets": (1.0, 1.0, 1e8, 1e-8)},
+        times=2,
+    ),
     # a coefficient for every sample and kernel, kernels of any kind
     Row(
         "mikl",
