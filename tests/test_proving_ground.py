@@ -84,6 +84,7 @@ def test_every_loss_of_real_targets_has_some() -> None:
 def test_every_method_takes_part() -> None:
     """Those of the papers on a cut, all others on every problem of their formulation."""
     names = {(kind, method.name) for kind, methods in METHODS.items() for method in methods}
+    names.remove((dmkl.VSKL, "reweighted"))  # of a problem that is not convex: there is no gap to reach
     found: set[tuple[type[Formulation], str]] = set()
     for problem in problems():
         known = [method.name for method in methods_of(formulation(problem))]
