@@ -34,7 +34,6 @@ from abc import abstractmethod
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.optimize import minimize_scalar
 from scipy.special import logsumexp, softmax, xlogy
 
 from dmkl._util.jit import jit
@@ -198,6 +197,8 @@ class AskedLoss(RowLoss):
 
     def bound(self, B: Float64, square: float) -> float:
         """The dual sets hold zero, so that all shares of B are feasible; the bound is concave in the share."""
+
+        from scipy.optimize import minimize_scalar  # takes 15 MB, and other formulations need none of it
 
         def bound_of(share: float) -> float:
             return self.gain(share * B) - 0.5 * share * share * square
