@@ -46,7 +46,7 @@ def start(folder: Path, out: str) -> subprocess.Popen[bytes]:
 
 @pytest.mark.long
 def test_kill_9_at_random_moments_changes_nothing(tmp_path: Path) -> None:
-    write_data(tmp_path, memory="280 MB")  # rounds of few classes
+    write_data(tmp_path, memory="360 MB")  # rounds of few classes
     assert start(tmp_path, "calm").wait() == 0
     rng = np.random.default_rng(1)
     kills = 0

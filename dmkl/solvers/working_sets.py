@@ -128,7 +128,7 @@ class BlockMemoryOptions:
     """How much memory compact blocks may take."""
 
     share: float = 0.4  # of the memory limit, less the process and held tiles
-    process_bytes: int = 250_000_000  # of Python and its libraries
+    process_bytes: int = 320_000_000  # of Python, its libraries and compiled code
     vectors: int = 16  # of all samples, that a class of a round takes beside its block
     batch_bytes: float = 1e11  # of all blocks of a round: some minutes of work, after which there is a checkpoint
     smallest_part: int = 256  # samples of a matrix that is made in any case
