@@ -28,7 +28,7 @@ for all samples; the certificate is always that of all samples.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -447,6 +447,29 @@ class WeightModel:
         self._totals, self._forms = self._totals[kept], self._forms[kept]
 
 
+def _past_barriers(
+    theta: Float64,
+    value: Callable[[Float64, float], float],
+    newton: Callable[[Float64, float], tuple[Float64, Float64]],
+) -> Float64:
+    """The minimum of value(theta, weight) for ever smaller weights of the barrier; `newton` gives gradient and step."""
+    weight = BALL.first
+    while weight > BALL.last:
+        for _ in range(BALL.newton_steps):
+            gradient, step = newton(theta, weight)
+            fall = -float(gradient @ step)
+            if not fall > BALL.centred:
+                break
+            length, before = 1.0, value(theta, weight)
+            while (
+                length > BALL.shortest and value(theta + length * step, weight) > before - BALL.descent * length * fall
+            ):
+                length *= 0.5
+            theta = theta + length * step
+        weight *= BALL.fall
+    return theta
+
+
 def ball_minimum(slope: Float64, Q: Float64, kernels: Samples, centre: Float64, rho: float) -> Float64:
     """Minimise -slope . theta + 1/2 (theta - centre)' Q (theta - centre) over theta >= 0, sum theta^p <= 1.
 
@@ -469,32 +492,22 @@ def ball_minimum(slope: Float64, Q: Float64, kernels: Samples, centre: Float64, 
         smooth = -float(slope @ theta) + 0.5 * float(move @ Q @ move)
         return smooth / weight - float(np.log(room)) - float(np.log(theta).sum())
 
-    weight = BALL.first
-    while weight > BALL.last:
-        for _ in range(BALL.newton_steps):
-            room = 1.0 - float((theta**p).sum())
-            normal = p * theta ** (p - 1.0) / room
-            gradient = -slope / weight + normal - 1.0 / theta
-            gradient[kernels] += Q @ (theta[kernels] - centre[kernels]) / weight
-            diagonal = (p - 1.0) * normal / theta + 1.0 / theta**2
-            right = np.column_stack([gradient, normal])
-            solved = right / diagonal[:, None]
-            if len(kernels):
-                matrix = Q / weight
-                matrix[np.diag_indices(len(kernels))] += diagonal[kernels]
-                solved[kernels] = scipy.linalg.solve(matrix, right[kernels], assume_a="pos", check_finite=False)
-            step = -solved[:, 0] + solved[:, 1] * float(normal @ solved[:, 0]) / (1.0 + float(normal @ solved[:, 1]))
-            fall = -float(gradient @ step)
-            if not fall > BALL.centred:
-                break
-            length, before = 1.0, value(theta, weight)
-            while (
-                length > BALL.shortest and value(theta + length * step, weight) > before - BALL.descent * length * fall
-            ):
-                length *= 0.5
-            theta = theta + length * step
-        weight *= BALL.fall
-    return theta
+    def newton(theta: Float64, weight: float) -> tuple[Float64, Float64]:
+        room = 1.0 - float((theta**p).sum())
+        normal = p * theta ** (p - 1.0) / room
+        gradient = -slope / weight + normal - 1.0 / theta
+        gradient[kernels] += Q @ (theta[kernels] - centre[kernels]) / weight
+        diagonal = (p - 1.0) * normal / theta + 1.0 / theta**2
+        right = np.column_stack([gradient, normal])
+        solved = right / diagonal[:, None]
+        if len(kernels):
+            matrix = Q / weight
+            matrix[np.diag_indices(len(kernels))] += diagonal[kernels]
+            solved[kernels] = scipy.linalg.solve(matrix, right[kernels], assume_a="pos", check_finite=False)
+        step = -solved[:, 0] + solved[:, 1] * float(normal @ solved[:, 0]) / (1.0 + float(normal @ solved[:, 1]))
+        return gradient, step
+
+    return _past_barriers(theta, value, newton)
 
 
 def grouped_ball_minimum(slope: Float64, Q: Float64, groups: Samples, centre: Float64, rho: float) -> Float64:
@@ -520,28 +533,18 @@ def grouped_ball_minimum(slope: Float64, Q: Float64, groups: Samples, centre: Fl
         smooth = -float(slope @ theta) + 0.5 * float(move @ Q @ move)
         return smooth / weight - float(np.log(room)) - float(np.log(theta).sum())
 
-    weight = BALL.first
-    while weight > BALL.last:
-        for _ in range(BALL.newton_steps):
-            inside = totals(theta)
-            room = 1.0 - float((inside**p).sum())
-            normal = (p * inside ** (p - 1.0) / room)[groups]
-            gradient = (Q @ (theta - centre) - slope) / weight + normal - 1.0 / theta
-            matrix = Q / weight + np.outer(normal, normal)
-            matrix += together * ((p - 1.0) * normal / inside[groups])
-            matrix[np.diag_indices(s)] += 1.0 / theta**2
-            step = -scipy.linalg.solve(matrix, gradient, assume_a="pos", check_finite=False)
-            fall = -float(gradient @ step)
-            if not fall > BALL.centred:
-                break
-            length, before = 1.0, value(theta, weight)
-            while (
-                length > BALL.shortest and value(theta + length * step, weight) > before - BALL.descent * length * fall
-            ):
-                length *= 0.5
-            theta = theta + length * step
-        weight *= BALL.fall
-    return theta
+    def newton(theta: Float64, weight: float) -> tuple[Float64, Float64]:
+        inside = totals(theta)
+        room = 1.0 - float((inside**p).sum())
+        normal = (p * inside ** (p - 1.0) / room)[groups]
+        gradient = (Q @ (theta - centre) - slope) / weight + normal - 1.0 / theta
+        matrix = Q / weight + np.outer(normal, normal)
+        matrix += together * ((p - 1.0) * normal / inside[groups])
+        matrix[np.diag_indices(s)] += 1.0 / theta**2
+        step = -scipy.linalg.solve(matrix, gradient, assume_a="pos", check_finite=False)
+        return gradient, step
+
+    return _past_barriers(theta, value, newton)
 
 
 # The method on one block.
